@@ -1,6 +1,8 @@
 """Sources that grow, and datasets that are appended to, for tests."""
 
+import functools
 import json
+import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -54,11 +56,16 @@ def done(outcome: Outcome) -> Mapping[str, Any]:
 
 def grown(folder: Path, **changes: object) -> tuple[Path, Path]:
     """Return a source with a file that the finished dataset lacks, and the dataset."""
-    data, out = folder / "data", folder / "out"
-    json_lines(data / "train-a.jsonl", OLD)
-    done(build(data, out, **changes))
-    json_lines(data / "train-b.jsonl", NEW)
-    return data, out
+    shutil.copytree(_first(**changes), folder, dirs_exist_ok=True)
+    json_lines(folder / "data" / "train-b.jsonl", NEW)
+    return folder / "data", folder / "out"
+
+
+@functools.cache
+def _first(**changes: object) -> Path:
+    folder = building.new_folder()
+    done(build(json_lines(folder / "data" / "train-a.jsonl", OLD).parent, folder / "out", **changes))
+    return folder
 
 
 def numbers(root: object, split: str = "train") -> list[int]:

@@ -92,7 +92,7 @@ def test_an_export_that_was_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.
     assert building.files(tmp_path / "out") == building.files(tmp_path / "whole")
 
 
-@pytest.mark.parametrize("to", WRITERS)
+@pytest.mark.parametrize("to", ["parquet", "arrayrecord"])
 def test_a_flipped_byte_in_a_shard_is_refused_by_name(tmp_path: Path, to: str) -> None:
     root = Path(shutil.copytree(source_of(to), tmp_path / "data"))
     shard = sorted(root.glob("*-train-*.tfrecord"))[1]

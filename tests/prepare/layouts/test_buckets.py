@@ -1,7 +1,6 @@
 """With several lengths of rows each row is in the smallest that holds it, and all else is as with one length."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,7 @@ import pytest
 from pipelines.prepare.audit.decode import load_tokenizer
 from pipelines.prepare.options.bucket_lengths import choose
 from tests import building
-from tests.building import REVIEWS, read_manifest, read_shard
-from tfrecord_io.manifest import Shard
+from tests.building import REVIEWS, read_manifest
 
 LENGTHS = (16, 24, 40)
 OPTIONS: dict[str, Any] = {
@@ -21,43 +19,10 @@ OPTIONS: dict[str, Any] = {
     "bucket_lengths": "16,24,40",
     "shard_size": "10kB",
 }
-ROWS = {
-    split: [json.loads(line) for line in (REVIEWS / f"{split}.jsonl").read_text(encoding="utf-8").splitlines()]
-    for split in ("train", "validation")
-}
 
 
 def bucketed(**changes: Any) -> Path:
     return building.built(REVIEWS, **{**OPTIONS, **changes})
-
-
-def every_record(root: Path, split: str) -> Iterator[tuple[int, Shard, dict[str, np.ndarray]]]:
-    for index, shard in enumerate(read_manifest(root).splits[split].shards):
-        yield index, shard, read_shard(root, shard)
-
-
-# Rows
-
-
-def test_each_row_is_what_transformers_pads_to_the_smallest_length_that_holds_it() -> None:
-    root = bucketed()
-    tokenizer = load_tokenizer(str(root))
-    for split, rows in ROWS.items():
-        expected = []
-        for row in rows:
-            tokens = len(tokenizer(row["text"], truncation=True, max_length=LENGTHS[-1])["input_ids"])
-            length = min(length for length in LENGTHS if length >= tokens)
-            padded = tokenizer(row["text"], truncation=True, max_length=length, padding="max_length")
-            expected.append((length, *(tuple(padded[name]) for name in ("input_ids", "attention_mask"))))
-        got = [
-            (shard.length, tuple(ids), tuple(mask))
-            for _, shard, columns in every_record(root, split)
-            for ids, mask in zip(columns["input_ids"].tolist(), columns["attention_mask"].tolist(), strict=True)
-        ]
-        assert sorted(got) == sorted(expected)
-
-
-# The manifest
 
 
 def test_shards_have_a_length_and_a_task_and_stand_in_order() -> None:
@@ -74,9 +39,6 @@ def test_shards_have_a_length_and_a_task_and_stand_in_order() -> None:
     assert [shard.name for shard in split.shards] == names
 
 
-# A task without rows of some length
-
-
 def test_a_length_of_which_a_task_has_no_row_gets_no_file(tmp_path: Path) -> None:
     """One row is long and many are short: few tasks have rows of the largest length, none of the middle one."""
     rows = [{"text": "word " * (25 if row == 7 else 3)} for row in range(200)]
@@ -91,15 +53,13 @@ def test_a_length_of_which_a_task_has_no_row_gets_no_file(tmp_path: Path) -> Non
     assert building.command("verify", sparse).status == 0
 
 
-# auto
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("max_length", [None, 64])
 def test_the_lengths_that_are_chosen_waste_least_of_all_rows(max_length: int | None) -> None:
     """The sample is the whole split, since it is small."""
     facts = read_manifest(root := bucketed(bucket_lengths="auto:3", max_length=max_length, split="train"))
-    tokens = [len(ids) for ids in load_tokenizer(str(root))([row["text"] for row in ROWS["train"]])["input_ids"]]
+    lines = (REVIEWS / "train.jsonl").read_text(encoding="utf-8").splitlines()
+    tokens = [len(ids) for ids in load_tokenizer(str(root))([json.loads(line)["text"] for line in lines])["input_ids"]]
     longest = max_length or 512
     assert facts.bucket_lengths == choose(np.array(tokens), count=3, longest=longest, fixed=max_length is not None)
 

@@ -113,21 +113,6 @@ def test_tokens_are_those_of_the_template_on_the_messages(
     assert found["loss_mask"].any(axis=1).all()
 
 
-@pytest.mark.parametrize(
-    ("form", "said"),
-    [
-        ("messages", "messages (messages)"),
-        ("messages of from and value", "ShareGPT (messages)"),
-        ("lists as prompt and completion", "prompt and completion (prompt, completion)"),
-        ("Alpaca", "Alpaca (instruction, output, input)"),
-    ],
-)
-def test_plan_says_which_form_it_is(form: str, said: str, tmp_path: Path) -> None:
-    place = building.source(tmp_path / "d", train=FORMS[form][0])
-    chosen = ("--layout", "chat", "--tokenizer", building.tokenizer("chats"), "--max-length", 400)
-    assert f"conversations: {said}\n" in building.command("plan", place, *chosen).out
-
-
 def test_a_part_that_is_null_rejects_its_row(tmp_path: Path) -> None:
     pairs = [("a", "b"), (None, "b"), ("a", None)]
     place = building.source(tmp_path / "d", train=[{"prompt": one, "completion": other} for one, other in pairs])

@@ -18,9 +18,8 @@ from pipelines.prepare.layouts.documents import PackBuilder
 from pipelines.prepare.layouts.packing import pack
 from pipelines.prepare.tokenize.ragged import from_lists
 from tests import building
-from tests.building import REVIEWS, built, read_rows
+from tests.building import built, read_rows
 from tests.support import seams
-from tests.support.tokenizers_zoo import Zoo
 
 UINT16 = np.dtype(np.uint16)
 PAD = 0
@@ -70,9 +69,6 @@ def encoded(lists: list[list[int]], masks: list[list[int]], *, reasons: list[str
     ragged = {"input_ids": from_lists(lists, dtype=UINT16), "loss_mask": from_lists(masks, dtype=np.dtype(np.uint8))}
     given_reasons = np.array([""] * len(lists) if reasons is None else reasons, object)
     return Encoded(ragged=ragged, arrays={}, reasons=given_reasons, full_lengths=ragged["input_ids"].lengths)
-
-
-# --- the builder ----------------------------------------------------------------------------------------------------
 
 
 @given(lengths=st.lists(st.integers(0, 100), max_size=40), length=ROW_LENGTHS, most=st.none() | st.integers(1, 4))
@@ -129,9 +125,6 @@ def test_rows_of_natural_texts_are_full(median: int, spread: float, length: int,
     assert 0.8 < halves[0] / halves[1] < 1.25
 
 
-# --- built files ----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("layout", ["concat", "pack"])
 def test_documents_without_any_token_are_used_and_leave_no_trace(tmp_path: Path, layout: str) -> None:
     texts = ["", "the film was good", " ", "never again", ""]
@@ -144,16 +137,6 @@ def test_documents_without_any_token_are_used_and_leave_no_trace(tmp_path: Path,
     assert building.read_manifest(root).splits["train"].ledger.rows_used == len(texts)
     traced = building.command("trace", root, "--split", "train", "--shard", 0, "--record", 0, "--json")
     assert [row["row"] for row in json.loads(traced.out)["rows"]] == [1, 3]
-
-
-def test_a_build_warns_that_documents_go_without_the_bos_that_the_tokenizer_adds(zoo: Zoo) -> None:
-    plan = ("plan", REVIEWS, "--layout", "pack", "--tokenizer", zoo.path("byte_bpe_bos"), "--max-length", 64)
-    said = "begins every text with <|begin_of_text|>, but --special-tokens eos leaves it out"
-    assert said in building.command(*plan).err
-    assert said not in building.command(*plan, "--special-tokens", "tokenizer").err
-
-
-# --- the docs -------------------------------------------------------------------------------------------------------
 
 
 def test_the_example_in_the_docs_of_the_format_is_what_is_made() -> None:

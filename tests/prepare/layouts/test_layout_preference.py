@@ -12,6 +12,7 @@ import pytest
 
 from tests import building
 from tests.building import read_manifest, read_rows
+from tests.support.chats import rejected
 from tests.support.tokenizers_zoo import Zoo
 from tfrecord_io import manifest, mixture, objectives, random_access, reader
 from tfrecord_io.errors import ManifestError, ReaderError
@@ -124,11 +125,13 @@ def test_template_variables_and_other_columns_reach_the_template(tmp_path: Path)
     assert shown[0]["features"] == TEXT
 
 
-# Rows of texts, with or without a prompt; and the texts of the prompt and both answers.
-TEXTS = (
+# Rows of texts, with and without a prompt; and the texts of the prompt and both answers.
+PROMPTED = (
     ({"prompt": "The sky is", "chosen": " blue.", "rejected": " a fish."}, ("The sky is", " blue.", " a fish.")),
     ({"prompt": "", "chosen": "yes", "rejected": "no"}, ("", "yes", "no")),
     ({"prompt": "Water is ", "chosen": "wet.</s>", "rejected": "dry"}, ("Water is ", "wet.</s>", "dry")),
+)
+IMPLICIT = (
     ({"chosen": "It is red.", "rejected": "It is blue."}, ("It is", " red.", " blue.")),
     ({"chosen": "abc", "rejected": "abcd"}, ("ab", "c", "cd")),
     ({"chosen": "größer", "rejected": "größte"}, ("größ", "er", "te")),
@@ -137,20 +140,18 @@ TEXTS = (
 )
 
 
-@pytest.mark.parametrize(("row", "parts"), TEXTS)
+@pytest.mark.parametrize("rows", [PROMPTED, IMPLICIT], ids=["prompted", "implicit"])
 def test_texts_have_the_ids_of_the_joined_texts_with_one_eos(
-    tmp_path: Path, zoo: Zoo, row: Row, parts: tuple[str, str, str]
+    tmp_path: Path, zoo: Zoo, rows: tuple[tuple[Row, tuple[str, ...]], ...]
 ) -> None:
-    tokenizer = zoo.tokenizer("unigram")
-    columns = read_rows(
-        build(tmp_path / "out", [row] * 2, tokenizer=zoo.path("unigram"), truncation_side="right"), "train"
-    )
-    prompt, *answers = parts
+    tokenizer, options = zoo.tokenizer("unigram"), {"tokenizer": zoo.path("unigram"), "truncation_side": "right"}
+    columns = read_rows(build(tmp_path / "out", [row for row, _ in rows], **options), "train")
     eos = tokenizer.eos_token
-    whole = [tokenizer(f"{prompt}{each.removesuffix(eos)}{eos}")["input_ids"] for each in answers]
-    start = min(_shared(tokenizer(prompt)["input_ids"], ids) for ids in whole)
-    masks = [[0] * start + [1] * (len(ids) - start) for ids in whole]
-    assert unpadded(columns) == dict(zip(SIDES, zip(whole, masks, strict=True), strict=True))
+    for at, (_, (prompt, *answers)) in enumerate(rows):
+        whole = [tokenizer(f"{prompt}{each.removesuffix(eos)}{eos}")["input_ids"] for each in answers]
+        start = min(_shared(tokenizer(prompt)["input_ids"], ids) for ids in whole)
+        masks = [[0] * start + [1] * (len(ids) - start) for ids in whole]
+        assert unpadded(columns, at) == dict(zip(SIDES, zip(whole, masks, strict=True), strict=True))
 
 
 def test_rows_are_cut_on_either_side_each_by_itself(tmp_path: Path, tokenizer: Any) -> None:
@@ -166,29 +167,33 @@ def test_rows_are_cut_on_either_side_each_by_itself(tmp_path: Path, tokenizer: A
         assert read_manifest(root).splits["train"].ledger.tokens_cut == 2 * lost
 
 
-REJECTIONS: Mapping[str, tuple[Row, Row]] = {
-    "chosen_null": ({"prompt": [USER], **PAIR, "chosen": None}, {}),
-    "rejected_null": ({"prompt": [USER], **PAIR, "rejected": None}, {}),
-    "prompt_null": ({"prompt": None, **PAIR}, {}),
-    "chosen_empty": ({"prompt": [USER], **PAIR, "chosen": []}, {}),
-    "rejected_empty": ({"prompt": [USER], **PAIR, "rejected": [{"role": "assistant", "content": ""}]}, {}),
-    "prompt_empty": ({"prompt": [], **PAIR}, {}),
-    "answers_equal": ({"prompt": [USER], "chosen": [CHOSEN], "rejected": [CHOSEN]}, {}),
-    "prompt_too_long": ({"prompt": [{**USER, "content": "so " * 60}], **PAIR}, {"truncation_side": "right"}),
-    "too_long": (
-        {"prompt": [USER], **PAIR, "chosen": [{**CHOSEN, "content": "so " * 60}]},
-        {"truncation": "do_not_truncate"},
+# By options: the reason and the changed columns of each row.
+REJECTIONS: list[tuple[Row, Mapping[str, Row]]] = [
+    (
+        {},
+        {
+            "chosen_null": {"chosen": None},
+            "rejected_null": {"rejected": None},
+            "prompt_null": {"prompt": None},
+            "chosen_empty": {"chosen": []},
+            "rejected_empty": {"rejected": [{"role": "assistant", "content": ""}]},
+            "prompt_empty": {"prompt": []},
+            "answers_equal": {"rejected": [CHOSEN]},
+        },
     ),
-}
+    ({"truncation_side": "right"}, {"prompt_too_long": {"prompt": [{**USER, "content": "so " * 60}]}}),
+    ({"truncation": "do_not_truncate"}, {"too_long": {"chosen": [{**CHOSEN, "content": "so " * 60}]}}),
+]
 
 
-@pytest.mark.parametrize("reason", REJECTIONS)
-def test_rows_without_a_pair_are_rejected_with_a_reason(tmp_path: Path, reason: str) -> None:
-    row, options = REJECTIONS[reason]
+@pytest.mark.parametrize(("options", "rows"), REJECTIONS)
+def test_rows_without_a_pair_are_rejected_with_a_reason(tmp_path: Path, options: Row, rows: Mapping[str, Row]) -> None:
     usable = {"prompt": [USER], **PAIR}
-    root = build(tmp_path / "out", [usable, row], max_error_rate=0.5, max_length=48, **options)
-    assert read_manifest(root).splits["train"].ledger.rejected == {reason: 1}
-    assert f"`{reason}`" in (building.REPOSITORY / "docs" / "format.md").read_text(encoding="utf-8")
+    made = [usable, *({**usable, **row} for row in rows.values())]
+    root = build(tmp_path / "out", made, max_error_rate=0.9, max_length=48, **options)
+    assert {row: reason for row, (reason, _) in rejected(root).items()} == dict(enumerate(rows, start=1))
+    documented = (building.REPOSITORY / "docs" / "format.md").read_text(encoding="utf-8")
+    assert all(f"`{reason}`" in documented for reason in rows)
 
 
 @pytest.mark.parametrize("both", [("It is 4.", "No."), ([CHOSEN], [REJECTED])], ids=["texts", "messages"])
@@ -226,28 +231,22 @@ def test_texts_become_messages_if_a_template_is_chosen(tmp_path: Path, tokenizer
     assert unpadded(columns) == expected(tokenizer, [SYSTEM, USER], [CHOSEN], [REJECTED])
 
 
-@pytest.mark.parametrize("reason", ["chosen_empty", "rejected_empty", "answers_equal"])
-def test_texts_without_a_pair_are_rejected_with_a_reason(tmp_path: Path, zoo: Zoo, reason: str) -> None:
+def test_texts_without_a_pair_are_rejected_with_a_reason(tmp_path: Path, zoo: Zoo) -> None:
     usable = {"prompt": "one", "chosen": "two", "rejected": "three"}
-    changed = {"answers_equal": {"rejected": "two"}}.get(reason, {reason.partition("_")[0]: ""})
-    rows = [usable, {**usable, **changed}]
-    root = build(tmp_path / "out", rows, max_error_rate=0.5, tokenizer=zoo.path("unigram"))
-    assert read_manifest(root).splits["train"].ledger.rejected == {reason: 1}
+    rows = [usable, {**usable, "chosen": ""}, {**usable, "rejected": ""}, {**usable, "rejected": "two"}]
+    root = build(tmp_path / "out", rows, max_error_rate=0.9, tokenizer=zoo.path("unigram"))
+    found = [reason for _, (reason, _) in sorted(rejected(root).items())]
+    assert found == ["chosen_empty", "rejected_empty", "answers_equal"]
 
 
 def test_a_line_counts_rows_with_answers_that_start_before_the_end_of_the_prompt(tmp_path: Path) -> None:
     template = "{% for m in messages %}{{ m.content }}{% endfor %}{% if add_generation_prompt %} <think>{% endif %}"
     (tmp_path / "template.jinja").write_text(template)
     data = building.source(tmp_path / "in", train=[{"prompt": [USER], **PAIR}] * 3)
-    options = {
-        "layout": "preference",
-        "tokenizer": building.tokenizer("chats"),
-        "chat_template": tmp_path / "template.jinja",
-    }
-    assert (
-        "in 3 of 3 sampled rows the end of the prompt has other tokens"
-        in building.command("build", data, *building.options(tmp_path / "out", **options)).err
-    )
+    more = {"tokenizer": building.tokenizer("chats"), "chat_template": tmp_path / "template.jinja"}
+    options = building.options(tmp_path / "out", layout="preference", **more)
+    said = "in 3 of 3 sampled rows the end of the prompt has other tokens"
+    assert said in building.command("build", data, *options).err
 
 
 @pytest.mark.parametrize(
@@ -277,9 +276,6 @@ def test_a_plan_shows_the_form_and_the_lengths_of_both_sides(tmp_path: Path) -> 
     assert planned["side_percentiles"].keys() == set(SIDES)
     assert "columns not used: score" in outcome.err
     assert "train, prompt and chosen" in building.command("plan", data, *options).out
-
-
-# --- the reader -----------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -379,9 +375,6 @@ def test_pairs_are_mixed(pairs: Path) -> None:
     )
     *_, kept = next(iter(batches))
     assert kept["margin"].shape == (4,)
-
-
-# --- the export -----------------------------------------------------------------------------------------------------
 
 
 def exported(root: Path, output: Path, *options: object) -> list[Row]:

@@ -62,9 +62,6 @@ def _expected(made: Any, *columns: list[str]) -> Any:
     )
 
 
-# --- windows, as transformers makes them ----------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("pair", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 def test_windows_are_those_of_thetokenizer(zoo: Zoo, kind: str, pair: bool) -> None:
@@ -83,9 +80,6 @@ def test_windows_are_those_of_thetokenizer(zoo: Zoo, kind: str, pair: bool) -> N
         assert got["char_ends"][window].tolist() == [at[1] * own for at, own in zip(offsets, of_text, strict=True)]
     assert got["source_row"].tolist() == [100 + owner for owner in owners]
     assert got["label"].tolist() == [10 * owner for owner in owners]
-
-
-# --- answers --------------------------------------------------------------------------------------------------------
 
 
 def _as_in_guides(expected: Any, window: int, answer: tuple[str, int] | None) -> tuple[int, int]:
@@ -148,9 +142,6 @@ def test_rows_that_cannot_be_used_are_named(zoo: Zoo) -> None:
     assert encoder.may_reject
     usable = [row for row, reason in enumerate(reasons) if not reason]
     assert sorted(set(laid_out(encoder, made)["source_row"].tolist())) == usable
-
-
-# --- refused at the start -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("pair", [False, True])

@@ -59,9 +59,6 @@ def _expected(tokenizer: Any, columns: Sequence[list[str]], targets: list[str]) 
     return {**inputs, "target_ids": made["input_ids"], "target_mask": made["attention_mask"]}
 
 
-# --- the same as transformers ---------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_inputs_and_targets_are_those_of_transformers(zoo: Zoo, kind: str) -> None:
     built = _built(_encoder(zoo.tokenizer(kind)), [SOURCES], TARGETS, cuts=[3, 9])
@@ -85,9 +82,6 @@ def test_a_target_is_as_long_as_an_input_unless_it_is_given_a_length_of_its_own(
         assert _built(encoder, [["a house"]], ["a river"])["target_ids"].shape == (1, expected)
 
 
-# --- tokenizers with a separate mode for targets --------------------------------------------------------------------
-
-
 def test_targets_of_a_tokenizer_with_a_target_mode_get_the_code_of_their_language(tmp_path: Path) -> None:
     pieces = ["<s>", "<pad>", "</s>", "<unk>", "▁", *"abcdefghijklmnopqrstuvwxyz"]
     languages = {"src_lang": "eng_Latn", "tgt_lang": "deu_Latn"}
@@ -100,9 +94,6 @@ def test_targets_of_a_tokenizer_with_a_target_mode_get_the_code_of_their_languag
     source, target = tokenizer.convert_tokens_to_ids([*languages.values()])
     assert set(built["input_ids"][:, 0]) == {source}
     assert set(built["target_ids"][:, 0]) == {target}
-
-
-# --- rows that cannot be used ---------------------------------------------------------------------------------------
 
 
 def test_a_row_that_may_not_be_cut_is_rejected_by_what_is_too_long_in_it(zoo: Zoo) -> None:
@@ -122,9 +113,6 @@ def test_a_target_is_cut_where_only_the_first_text_of_an_input_may_give_way(zoo:
     assert encoded.reasons.tolist() == ["", "cannot_truncate"]
     expected = tokenizer(text_target=[long], truncation=True, max_length=T)["input_ids"][0]
     assert encoded.ragged["target_ids"].ids[:T].tolist() == expected
-
-
-# --- refusals -------------------------------------------------------------------------------------------------------
 
 
 def test_a_prefix_that_is_not_utf8_is_refused(zoo: Zoo) -> None:

@@ -13,14 +13,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import pre_tokenizers
 
 from pipelines.prepare.audit.decode import load_tokenizer
 from pipelines.prepare.layouts import BatchEncoder
 from pipelines.prepare.options.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, Rows, extract
 from pipelines.prepare.sources.columns.labels import LabelPlan
-from pipelines.prepare.tokenize.text_rows import ReferenceRows, joins_words, open_rows, with_engine
+from pipelines.prepare.tokenize.text_rows import ReferenceRows, open_rows, with_engine
 from tests import building
 from tests.building import built, read_manifest, read_rows
 from tests.prepare.layouts import encoding
@@ -77,9 +76,6 @@ def _expected(
     return {**encoded, "tags": labels, "tag_mask": masks}
 
 
-# --- the same as transformers ---------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("kind", ["wordpiece_cased", "byte_bpe_bos", "unigram_left+left"])
 @settings(max_examples=15)
 @given(lists=LISTS, every=st.booleans())
@@ -106,9 +102,6 @@ def test_a_tokenizer_whose_words_depend_on_one_another_is_left_to_transformers(
     assert (len(empty.ids), len(empty.words)) == (0, 0)
 
 
-# --- refused at the start -------------------------------------------------------------------------------------------
-
-
 def test_a_tokenizer_that_refuses_words_is_an_error_with_the_way_out() -> None:
     refuses = mock.Mock(is_fast=True, side_effect=AssertionError("You need add_prefix_space=True"))
     refuses.num_special_tokens_to_add.return_value = 0
@@ -116,18 +109,6 @@ def test_a_tokenizer_that_refuses_words_is_an_error_with_the_way_out() -> None:
         TokenizerError, match=r"does not accept lists of words: You need.*add_prefix_space=True\), save it"
     ):
         open_rows(refuses, length=9, truncation="longest_first", dtype=np.dtype(np.int32), words=True)
-
-
-def test_words_that_run_together_are_warned_of(zoo: Zoo) -> None:
-    assert not _encoder(zoo, "unigram").notes
-    (note,) = _encoder(zoo, "byte_bpe").notes
-    assert "puts no space between words" in note
-    tokenizer = zoo.tokenizer("byte_bpe")
-    tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
-    assert not joins_words(tokenizer)
-
-
-# --- columns --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("every", [False, True])
@@ -233,9 +214,6 @@ def _planned(folder: Path, **options: Any) -> ColumnPlan:
         layout=LayoutConfig(name="tokens", max_length=LENGTH),
     )
     return building.resolved(config).job.spec.columns
-
-
-# --- through every command ------------------------------------------------------------------------------------------
 
 
 def test_a_built_dataset_has_the_names_and_every_row() -> None:

@@ -81,9 +81,6 @@ def _build(
         return encoding.laid_out(opened.encoder, *_batches(columns, cuts), seed=seed)
 
 
-# --- pad ------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("layout", ["pad", "concat"])
 @given(texts=TEXTS, cuts=CUTS, chunk=st.integers(1, 5), seed=st.none() | st.integers(0, 9))
 def test_records_are_the_same_through_any_batches_and_chunks(
@@ -94,9 +91,6 @@ def test_records_are_the_same_through_any_batches_and_chunks(
     found = _build(opened, columns, cuts=cuts, chunk=chunk, seed=seed)
     assert found.keys() == whole.keys()
     assert all(np.array_equal(found[name], whole[name]) for name in found)
-
-
-# --- the one type id of single texts --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -119,9 +113,6 @@ def test_a_type_id_is_said_to_be_constant_only_where_it_is(
         assert set(built["token_type_ids"].ravel()) == {constant}
 
 
-# --- the builder of rows --------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("side", ["left", "right"])
 @given(rows=st.lists(st.lists(st.integers(0, 65_535), max_size=7), min_size=1, max_size=10))
 def test_the_unmasked_values_of_a_padded_row_are_the_row(side: Side, rows: list[list[int]]) -> None:
@@ -142,9 +133,6 @@ def test_a_row_that_is_too_long_is_refused() -> None:
     ids = from_lists([[1], [1, 2, 3]], dtype=UINT16)
     with pytest.raises(SchemaError, match="a row has 3 tokens, expected at most 2"):
         Field(feature=input_ids(2)).laid_out_rows({"input_ids": ids}, np.arange(2))
-
-
-# --- concat ---------------------------------------------------------------------------------------------------------
 
 
 def _documents(opened: Opened, texts: list[str]) -> list[list[int]]:

@@ -114,10 +114,11 @@ def test_advice_on_bos_looks_at_the_texts(engine: str) -> None:
     encoder = _encoder(engine, "pack", "eos")
     for texts, said in (
         (["<|bos|>a", "<|bos|>b"], "so --special-tokens bos-eos is not needed"),
-        (["a", "<|bos|>b"], "bos-eos puts it before each document that does not begin with it"),
+        (["a", "<|bos|>b"], "begins every text with <|bos|>, but --special-tokens eos leaves it out; --special-tokens"),
     ):
         (note,) = encoder.notes_on(_rows("pack", texts))
         assert said in note
+    assert _encoder(engine, "pack", "tokenizer").notes_on(_rows("pack", ["a", "b"])) == ()
 
 
 def test_completions_are_learned_with_one_eos_as_trl_joins_them(tmp_path: Path) -> None:

@@ -66,13 +66,7 @@ def test_lengths_come_as_text_or_as_numbers(given_lengths: Any) -> None:
     ("given_lengths", "message"),
     [
         *(("", "commas"), ("8,,16", "commas"), ("8;16", "commas"), ("8,x", "commas"), ("auto", "commas")),
-        *(
-            ("16,8", "ascend"),
-            ("8,8", "ascend"),
-            ("0,8", "ascend"),
-            ("-8,8", "ascend"),
-            (",".join("123456789"), "1 to 8"),
-        ),
+        *(("16,8", "ascend"), ("8,8", "ascend"), ("0,8", "ascend"), (",".join("123456789"), "1 to 8")),
         *(("auto:0", "auto:1 to auto:8"), ("auto:9", "auto:8"), ("auto:", "auto:8"), ("auto:x", "auto:8")),
         ("8,16", "--max-length 32, expected the largest length to be 32"),
     ],

@@ -63,26 +63,18 @@ def test_what_is_no_size_says_how_to_write_one(text: str) -> None:
         (lambda: _source(limit=0), "--limit 0, expected at least 1"),
         (lambda: _source(text_columns=("a", "a")), "column 'a' is used more than once"),
         (lambda: _source(label_column="text"), "column 'text' is used more than once"),
-        (lambda: _source(label_column="a", keep_columns=("a",)), "used more than once"),
         (lambda: _source(keep_columns=("a", "a")), "used more than once"),
         (lambda: TokenizerConfig(name=""), "tokenizer's name is empty.*--tokenizer NAME_OR_DIR"),
         (lambda: LayoutConfig(name="other"), "layout 'other', expected one of"),  # type: ignore[arg-type]
         (lambda: LayoutConfig(max_length=0), "--max-length 0, expected at least 1"),
-        (lambda: LayoutConfig(max_length=-(10**9)), "--max-length -1000000000, expected at least 1"),
         (lambda: LayoutConfig(max_length=10**9), "--max-length 1000000000, expected at most 4194304.*such as 128"),
         (lambda: LayoutConfig(max_length=10**400), r"--max-length of 10\^18 or more, expected at most"),
         (lambda: LayoutConfig(name="seq2seq", target_length=-1), "--target-length -1, expected at least 1"),
         (lambda: LayoutConfig(name="seq2seq", target_length=10**8), "--target-length 100000000, expected at most"),
         (lambda: LayoutConfig(bucket_lengths="64,1000000000"), "--bucket-lengths 1000000000, expected at most"),
-        (
-            lambda: LayoutConfig(bucket_lengths="-5,64"),
-            "--bucket-lengths -5,64, expected ascending lengths of at least 1",
-        ),
+        (lambda: LayoutConfig(bucket_lengths="-5,64"), "-5,64, expected ascending lengths of at least 1"),
         (lambda: LayoutConfig(stride=-1), "--stride -1, expected at least 0"),
-        (
-            lambda: LayoutConfig(stride=10**9, max_length=64),
-            "--stride 1000000000 with --max-length 64, expected a smaller --stride",
-        ),
+        (lambda: LayoutConfig(stride=64, max_length=64), "--stride 64 with --max-length 64, expected a smaller"),
         (lambda: LayoutConfig(remainder="drop"), "with --layout pad, expected it with --layout concat"),
         (lambda: LayoutConfig(special_tokens="none"), "with --layout pad, expected it with --layout concat"),
         (lambda: LayoutConfig(name="concat", truncation="only_first"), "--truncation was given with --layout concat"),
@@ -102,7 +94,6 @@ def test_what_is_no_size_says_how_to_write_one(text: str) -> None:
         (lambda: _request(max_error_rate=1.1), "--max-error-rate 1.1, expected at most 1"),
         (lambda: _request(max_error_rate=float("nan")), "--max-error-rate nan"),
         (lambda: _request(workers=0), "--workers 0, expected at least 1"),
-        (lambda: _request(workers=-4), "--workers -4, expected at least 1"),
         (lambda: _request(workers=10**6), "--workers 1000000, expected at most 1024.*leave --workers out"),
     ],
 )
@@ -152,15 +143,8 @@ def test_these_options_decide_the_bytes_only_where_they_are_given() -> None:
     configs = (SourceConfig, TokenizerConfig, LayoutConfig, OutputConfig, PrepareConfig)
     every = [each for config in configs for each in declared(config) if each.fingerprint == "changed"]
     assert sorted(each.key or each.field for each in every) == [
-        *(
-            "answers_column",
-            "bucket_lengths",
-            "chat_date",
-            "chat_options",
-            "chat_template",
-            "chosen_column",
-            "completion_column",
-        ),
+        *("answers_column", "bucket_lengths", "chat_date", "chat_options", "chat_template", "chosen_column"),
+        "completion_column",
         *("dedup", "dedup_across_splits", "fim_rate", "fim_spm_rate", "fim_tokens", "input_prefix"),
         *("label_all_tokens", "label_classes", "learn", "learn_not", "learn_whole_turns", "long_documents"),
         *("messages_column", "most_documents", "pack_rows", "prompt_column", "rejected_column", "segments"),
@@ -175,17 +159,10 @@ def test_these_options_decide_the_bytes_only_where_they_are_given() -> None:
 @pytest.mark.parametrize(
     ("dataset", "name"),
     [
-        ("imdb", "imdb"),
-        ("user/My.Data", "My"),
-        ("/data/reviews/train.jsonl.gz", "train"),
-        ("/data/reviews/*.parquet", "reviews"),
-        ("data/**/*.csv", "data"),
-        ("gs://bucket/folder/", "folder"),
-        ("C:\\data\\set.csv", "set"),
-        ("./über cool", "_ber_cool"),
-        ("*.csv", "dataset"),
-        ("..", "dataset"),
-        ("", "dataset"),
+        *(("imdb", "imdb"), ("user/My.Data", "My"), ("/data/reviews/train.jsonl.gz", "train")),
+        *(("/data/reviews/*.parquet", "reviews"), ("data/**/*.csv", "data"), ("gs://bucket/folder/", "folder")),
+        *(("C:\\data\\set.csv", "set"), ("./über cool", "_ber_cool")),
+        *((dataset, "dataset") for dataset in ("*.csv", "..", "")),
     ],
 )
 def test_the_default_name_is_the_last_plain_part_of_the_dataset(dataset: str, name: str) -> None:

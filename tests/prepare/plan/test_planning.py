@@ -126,9 +126,6 @@ def test_runs_of_a_files_blocks_stay_together_so_that_a_shard_takes_few_requests
     assert _shards(plan) != _shards(_plan(blocks, shard_bytes=100, runs=runs, seed=1))
 
 
-# Blocks
-
-
 @st.composite
 def _reads(draw: st.DrawFn) -> tuple[list[int], list[float]]:
     """Rows as a split is read, with their bytes: mostly successive, sometimes with a gap, sometimes going back."""

@@ -18,6 +18,7 @@ from pipelines.prepare.sources.resolve.features import Columns, columns_of
 from pipelines.prepare.sources.rows import selection
 from pipelines.prepare.sources.rows.reading import RowReader, SplitSource
 from pipelines.prepare.sources.rows.unused_rows import reasons_of, without_reasons
+from tests import building
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -76,6 +77,13 @@ def rows_of(
     numbers = [first + index for first, batch in found for index in range(batch.num_rows)]
     assert numbers == [number for span in asked for number in range(*span)]
     return [batch for _, batch in found]
+
+
+def rows_in(dataset: str | Path, *names: str, **options: Any) -> list[dict[str, Any]]:
+    """The rows of a dataset's split `train`, in all columns or some, as builds read them."""
+    split = building.opened(SourceConfig(dataset=str(dataset), **options)).splits["train"]
+    read = split.read(split.ranges, names or split.reader.types.names)
+    return [row for _, batch in read for row in batch.to_pylist()]
 
 
 def kept_rows(batch: pa.RecordBatch) -> pa.RecordBatch:

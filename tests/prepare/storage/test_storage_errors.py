@@ -6,7 +6,6 @@ import json
 import os
 import ssl
 import traceback
-from collections.abc import Callable
 
 import aiohttp
 import pytest
@@ -79,13 +78,11 @@ def explained(error: Exception, path: str = "gs://bucket/out/file") -> OutputErr
         (502, "", "status 502", "run the same command again"),
     ],
 )
-@pytest.mark.parametrize("client", [answered, answered_to_google])
-def test_what_the_service_refuses_is_explained(
-    client: Callable[[int, str], Exception], status: int, message: str, cause: str, remedy: str
-) -> None:
-    error = explained(client(status, message))
-    assert cause in error.cause
-    assert remedy in error.remedy
+def test_what_the_service_refuses_is_explained(status: int, message: str, cause: str, remedy: str) -> None:
+    for client in (answered, answered_to_google):
+        error = explained(client(status, message))
+        assert cause in error.cause
+        assert remedy in error.remedy
 
 
 def test_a_person_is_no_service_account_and_readers_need_less() -> None:
@@ -108,11 +105,7 @@ def test_no_message_and_no_traceback_shows_what_grants_access(secret: str) -> No
 @pytest.mark.parametrize(
     "error",
     [
-        answered(408),
-        answered(429),
-        answered(500),
-        answered(502),
-        answered(503),
+        *map(answered, (408, 429, 500, 502, 503)),
         HttpError({"code": "504", "message": ""}),
         ConnectionResetError(),
         TimeoutError(),
@@ -121,8 +114,7 @@ def test_no_message_and_no_traceback_shows_what_grants_access(secret: str) -> No
         aiohttp.ServerDisconnectedError(),
         aiohttp.ClientPayloadError("Response payload is not completed"),
         aiohttp.SocketTimeoutError(),
-        answered_to_google(429),
-        answered_to_google(503),
+        *map(answered_to_google, (429, 503)),
         requests.ConnectionError("lost"),
         RefreshError("the server of tokens is busy", retryable=True),
     ],
@@ -145,18 +137,12 @@ def test_what_may_pass_is_tried_again(error: Exception, monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     "error",
     [
-        answered(400, "Bad"),
-        answered(401, ANONYMOUS),
-        answered(403, NOT_ALLOWED),
-        answered(404),
-        answered(412),
+        *map(answered, (400, 401, 403, 404, 412), ("Bad", ANONYMOUS, NOT_ALLOWED, "", "")),
         OSError(errno.EIO, os.strerror(errno.EIO)),
         PermissionError(),
         ssl.SSLCertVerificationError(),
         untrusted(),
-        answered_to_google(401),
-        answered_to_google(404),
-        answered_to_google(412),
+        *map(answered_to_google, (401, 404, 412)),
         RefreshError("Reauthentication is needed."),
         ValueError("wrong"),
     ],

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.prepare.layouts.base import Encoded
@@ -43,11 +43,13 @@ def runs_of(made: Encoded) -> list[list[int]]:
 
 @pytest.mark.parametrize(("rate", "spm_rate"), [(0.5, 0.5), (1.0, 0.0), (1.0, 1.0), (0.25, 0.9)])
 def test_ids_are_those_of_megatron_given_the_same_random_numbers(rate: float, spm_rate: float) -> None:
-    found = runs_of(encoded(DOCUMENTS, fim_rate=rate, fim_spm_rate=spm_rate))
-    for document, draws, ids in zip(DOCUMENTS, infilling.draws_of(range(1_000)).tolist(), found, strict=True):
+    documents = DOCUMENTS[-400:]
+    found = runs_of(encoded(documents, fim_rate=rate, fim_spm_rate=spm_rate))
+    for document, draws, ids in zip(documents, infilling.draws_of(range(400)).tolist(), found, strict=True):
         assert ids == infilling.permuted(document, draws, tokenizer(), rate=rate, spm_rate=spm_rate), document
 
 
+@settings(max_examples=25)
 @given(documents=st.lists(st.text(max_size=40) | st.sampled_from(texts.HOSTILE), min_size=1, max_size=20))
 def test_every_rewritten_document_can_be_put_together_again(documents: list[str]) -> None:
     p, s, m = tokenizer().convert_tokens_to_ids(list(infilling.SENTINELS))

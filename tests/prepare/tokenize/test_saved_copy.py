@@ -78,9 +78,6 @@ def test_the_files_name_what_transformers_4_knows(zoo: Zoo) -> None:
     assert copy.extra_special_tokens == ["<a>", "<b>"]
 
 
-# --- what AutoTokenizer may return ----------------------------------------------------------------------------------
-
-
 class OfMistral(PreTrainedTokenizerBase):
     """As transformers' MistralCommonBackend: one of its tokenizers that has no `is_fast`."""
 
@@ -109,9 +106,6 @@ def test_another_kind_of_object_is_refused(zoo: Zoo, other: Any, monkeypatch: py
     seams.put(monkeypatch, fetch_tokenizer=lambda config: other)
     with pytest.raises(TokenizerError, match=r"expected one with a tokenizer.json.*mistral_format=False"):
         tokenization.resolve(TokenizerConfig(name=str(zoo.path("byte_bpe"))))
-
-
-# --- the class against the file -------------------------------------------------------------------------------------
 
 
 def _ignored(zoo: Zoo, folder: Path) -> Path:

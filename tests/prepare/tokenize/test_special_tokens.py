@@ -59,9 +59,6 @@ def test_a_tokenizer_that_finds_nothing_in_the_probing_text_has_no_template() ->
     assert probe(Tokenizer(models.BPE(vocab={"S": 0}, merges=[])), pair=False) is None
 
 
-# --- how much stays -------------------------------------------------------------------------------------------------
-
-
 def _library_lengths(first: int, second: int | None, *, room: int, truncation: Truncation) -> tuple[int, int] | None:
     """Return the lengths that the tokenizers library keeps of texts of these lengths, None if it fails."""
     backend = _words()
@@ -89,9 +86,6 @@ def test_texts_are_cut_to_the_lengths_of_the_tokenizers_library(
     assume(second is not None or truncation != "only_second")
     expected = _library_lengths(first, second, room=room, truncation=truncation)
     assert _kept(first, second, room=room, truncation=truncation) == expected
-
-
-# --- documents ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("kind", "token"), [("unigram", "</s>"), ("wordpiece_cased", "[SEP]")])

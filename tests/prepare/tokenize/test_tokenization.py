@@ -41,9 +41,6 @@ def _copy(zoo: Zoo, kind: str, folder: Path, **changes: Any) -> Path:
     return folder
 
 
-# --- the saved copy -------------------------------------------------------------------------------------------------
-
-
 @BYT5_WARNS
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_saved_copy_gives_the_rows_of_the_original(zoo: Zoo, kind: str) -> None:
@@ -107,63 +104,10 @@ def test_sides_that_the_user_chose_are_in_the_saved_copy(zoo: Zoo, kind: str, si
         assert (tokenizer.truncation_side, tokenizer.padding_side) == (side, other)
 
 
-# --- tokenizers that no dataset can use -----------------------------------------------------------------------------
-
-
-def _added(*contents: str) -> list[dict[str, Any]]:
-    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "special"), False)
-    return [{"id": 9000 + at, "content": each, "normalized": True, **flags} for at, each in enumerate(contents)]
-
-
-_BARE_ACCENT = {"type": "Replace", "pattern": {"String": "\u0301"}, "content": ""}
-
-
-@pytest.mark.parametrize(
-    ("kind", "part", "changes", "said"),
-    [
-        ("byte_bpe", "model", {"dropout": 0.1}, "BPE dropout 0.1"),
-        pytest.param(
-            "wordpiece_cased",
-            "vocab",
-            {"brandnew": 9000, "other": 9000},
-            "'brandnew' and 'other' of its vocabulary have the same",
-            marks=pytest.mark.skipif(sys.version_info < (3, 11), reason="its transformers drops one entry itself"),
-        ),
-        ("wordpiece_cased", "vocab", {"far": 20_000_000}, "the id 20000000"),
-        (
-            "unigram",
-            "",
-            {"normalizer": {"type": "Lowercase"}, "added_tokens": _added("Tag", "TAG")},
-            "'TAG' and 'Tag' into the same text, 'tag'",
-        ),
-        (
-            "wordpiece_uncased",
-            "",
-            {"normalizer": _BARE_ACCENT, "added_tokens": _added("\u0301")},
-            "its normalizer removes all of the added token",
-        ),
-    ],
-)
-@pytest.mark.engines
-def test_a_tokenizer_that_chance_or_a_search_without_end_decides_is_refused(
-    zoo: Zoo, tmp_path: Path, kind: str, part: str, changes: dict[str, Any], said: str
-) -> None:
-    folder = _copy(zoo, kind, tmp_path / "refused")
-    state = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
-    {"": state, "model": state["model"], "vocab": state["model"]["vocab"]}[part].update(changes)
-    (folder / "tokenizer.json").write_text(json.dumps(state), encoding="utf-8")
-    with pytest.raises(TokenizerError, match=said) as refused:
-        _resolve(folder)
-    assert "tokenizer.json" in refused.value.remedy
-
-
 def test_a_tokenizer_in_python_that_samples_is_refused() -> None:
     sampling = SimpleNamespace(is_fast=False, sp_model_kwargs={"enable_sampling": True, "alpha": 0.1})
     with pytest.raises(TokenizerError, match="splits texts at random"):
         require_deterministic(sampling, "mine")
-
-
-# --- the pad token --------------------------------------------------------------------------------------------------
 
 
 def test_without_a_pad_token_eos_is_borrowed_with_a_warning(zoo: Zoo, caplog: pytest.LogCaptureFixture) -> None:
@@ -173,15 +117,6 @@ def test_without_a_pad_token_eos_is_borrowed_with_a_warning(zoo: Zoo, caplog: py
     assert "no pad token; rows are padded with its EOS token <|endoftext|>" in caplog.text
     saved = saved_copy.load(files)
     assert resolved.pad_token_id == saved.pad_token_id == saved.eos_token_id
-
-
-def test_with_neither_a_pad_nor_an_eos_token_there_is_nothing_to_pad_with(zoo: Zoo, tmp_path: Path) -> None:
-    folder = _copy(zoo, "byte_bpe", tmp_path / "bare", eos_token=None)
-    with pytest.raises(TokenizerError, match=r"neither a pad token nor an EOS token.*set pad_token in its"):
-        _resolve(folder)
-
-
-# --- what cannot be loaded ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -212,9 +147,6 @@ def test_code_that_comes_with_a_tokenizer_is_not_run(zoo: Zoo, tmp_path: Path) -
     with pytest.raises(TokenizerError, match="cannot be loaded"):
         _resolve(folder)
     assert not (tmp_path / "ran").exists()
-
-
-# --- its class ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", FAST_KINDS)
@@ -267,8 +199,6 @@ def test_loading_a_generic_tokenizer_does_not_import_the_models(zoo: Zoo) -> Non
     assert subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip() == "False"
 
 
-# --- SentencePiece's own files --------------------------------------------------------------------------------------
-
 _SENTENCES = ["the old house by the river", "a cat sat on the mat", "five dozen jugs of liquor, quickly boxed"]
 
 
@@ -310,9 +240,6 @@ def test_without_the_library_for_it_the_remedy_is_to_install_it(
         _resolve(tmp_path / "spm")
 
 
-# --- facts ----------------------------------------------------------------------------------------------------------
-
-
 def test_the_size_of_a_vocabulary_with_gaps_is_that_of_its_largest_id() -> None:
     words = Tokenizer(models.WordLevel({"[UNK]": 0, "a": 7}, unk_token="[UNK]"))
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, unk_token="[UNK]", pad_token="[UNK]")
@@ -336,9 +263,6 @@ def test_sentinels_are_the_extra_ids_by_number(zoo: Zoo) -> None:
     tokenizer.add_tokens([*added, "<extra_id_>", "a <extra_id_3>"], special_tokens=True)
     expected = tokenizer.convert_tokens_to_ids([f"<extra_id_{number}>" for number in (0, 1, 2, 10, 11)])
     assert tokenization.facts(tokenizer, name="t5", files={}).sentinel_ids == tuple(expected)
-
-
-# --- the length of rows ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("limit", "length"), [(None, 512), (100, 100), (512, 512), (4096, 512)])

@@ -40,9 +40,6 @@ def _kept(dtype: Any, *shape: int) -> ColumnPlan:
     return ColumnPlan(texts=("text",), kept=(Feature(name="kept", dtype=dtype, shape=shape, role="column"),))
 
 
-# Texts
-
-
 def test_sizes_are_utf8_bytes_of_all_texts_together() -> None:
     batch = _batch(a=pa.array(["é", None, "abc"]), b=pa.array(["xy", "z", ""], pa.large_string()))
     assert text_bytes_of(batch, ("a", "b")).tolist() == [4, 1, 3]
@@ -122,9 +119,6 @@ def test_a_column_that_one_split_lacks_is_an_error_that_names_the_split(tmp_path
         plan_columns(*_source(tmp_path / "d", splits, label_column="label"))
 
 
-# Labels
-
-
 def test_class_labels_bring_their_names_and_minus_one_is_no_label(tmp_path: Path) -> None:
     made = dataset({"label": datasets.ClassLabel(names=["no", "yes"])}, label=[0, 1, -1, None])
     plan = planned(tmp_path / "d", made, label_column="label")
@@ -164,9 +158,6 @@ def test_a_label_is_what_its_column_holds(tmp_path: Path, values: Sequence[Any],
     assert plan.label is not None
     assert plan.label.kind == kind
     assert plan.label.feature.dtype == ("float32" if kind == "float" else "int64")
-
-
-# Kept columns
 
 
 @pytest.mark.parametrize(

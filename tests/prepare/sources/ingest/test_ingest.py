@@ -82,13 +82,13 @@ def test_small_tables_are_put_together() -> None:
 @pytest.mark.slow
 def test_parts_are_the_same_whoever_writes_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     digests = []
-    for processes in (0, 1, 3):
+    for processes in (0, 3):
         source = some(tmp_path / str(processes), monkeypatch)
         here.run(functools.partial(ingest.run, source), source.tasks(), processes=processes)
         files = sorted(Path(source.folder).iterdir())
         assert len(files) == 2
         digests.append([(file.name, hashlib.sha256(file.read_bytes()).hexdigest()) for file in files])
-    assert digests[0] == digests[1] == digests[2]
+    assert digests[0] == digests[1]
 
 
 @pytest.mark.slow

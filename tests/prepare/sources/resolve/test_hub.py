@@ -92,8 +92,10 @@ assert "apache_beam" not in sys.modules
 print(json.dumps(answers))
 """
 _THEIRS = """
-import json, sys, datasets
+import json, sys, datasets, huggingface_hub
 loaded = [datasets.load_dataset(*each.split(" config=")) for each in json.loads(sys.argv[1])]
+huggingface_hub.snapshot_download("me/good", repo_type="dataset")
+huggingface_hub.hf_hub_download("me/plain", "a.jsonl", repo_type="dataset")
 print(json.dumps([{split: each["text"][:] for split, each in one.items()} for one in loaded]))
 """
 
@@ -164,10 +166,18 @@ def test_every_name_of_a_revision_is_pinned_to_its_commit(online: Answers, reque
     assert answer["splits"] == {"train": [[path, "data/train.jsonl", size, ""]]}
 
 
+LOADED = [*(f"me/{name}" for name in LAYOUTS), "me/card", "me/card config=en"]
+
+
+@pytest.fixture(scope="module")
+def loaded(home: Path, endpoint: str) -> Any:
+    """The texts that `load_dataset` reads; whole datasets and a file of another one are in the cache afterwards."""
+    return _run(_THEIRS, home, endpoint, *LOADED)
+
+
 @pytest.mark.slow
-def test_a_dataset_has_the_splits_and_rows_of_load_dataset(online: Answers, home: Path, endpoint: str) -> None:
-    requests = [*(f"me/{name}" for name in LAYOUTS), "me/card", "me/card config=en"]
-    assert [_names(online[each]) for each in requests] == _run(_THEIRS, home, endpoint, *requests)
+def test_a_dataset_has_the_splits_and_rows_of_load_dataset(online: Answers, loaded: Any) -> None:
+    assert [_names(online[each]) for each in LOADED] == loaded
 
 
 def test_the_card_says_columns_and_configuration(online: Answers) -> None:
@@ -238,18 +248,9 @@ def test_each_failure_has_its_message_and_remedy(online: Answers, request_: str,
     assert remedy in answer["message"]
 
 
-_DOWNLOAD = """
-import json, sys, huggingface_hub
-whole, part = json.loads(sys.argv[1])
-huggingface_hub.snapshot_download(whole, repo_type="dataset")
-huggingface_hub.hf_hub_download(part, "a.jsonl", repo_type="dataset")
-print("null")
-"""
-
-
 @pytest.fixture(scope="module")
-def offline(home: Path, endpoint: str) -> Answers:
-    _run(_DOWNLOAD, home, endpoint, "me/good", "me/plain")
+def offline(home: Path, loaded: Any) -> Answers:
+    assert loaded
     revisions = [f"me/good revision={each}" for each in (SHA, OTHER_SHA, "v2")]
     return _ask(home, "http://127.0.0.1:9", "me/good", *revisions, "me/other", "me/plain", offline=True)
 

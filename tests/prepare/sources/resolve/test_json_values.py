@@ -14,6 +14,7 @@ from pipelines.prepare.options.layout_config import LayoutConfig
 from pipelines.prepare.sources.columns.column_planning import plan_columns
 from pipelines.prepare.sources.resolve.resolve import resolve
 from tests import building
+from tests.prepare.sources.stored import rows_in
 from tfrecord_io.errors import PrepError
 
 REFUSED = ["refused"]
@@ -40,6 +41,8 @@ VALUES: dict[str, tuple[str, str | None]] = {
     "null": ("null", None),
 }
 POSITIONS = ("every row", "first row", "last row", "later chunk", "later file", "earlier file")
+# One value of each kind, for the other positions.
+KINDS = ("date", "date, second and zone", "time", "text with leading zeros", "integer", "boolean", "fraction", "null")
 
 
 def files_of(folder: Path, position: str, value: str, *, form: str) -> dict[str, Any]:
@@ -74,9 +77,9 @@ def texts_of(folder: Path, **options: Any) -> Sequence[str | None]:
 @pytest.mark.parametrize("form", ["jsonl", "json", "csv"])
 @pytest.mark.parametrize("position", POSITIONS)
 def test_a_text_is_the_characters_of_the_file_or_refused(tmp_path: Path, form: str, position: str) -> None:
-    for number, (name, (value, characters)) in enumerate(VALUES.items()):
-        folder = tmp_path / str(number)
-        folder.mkdir()
+    for name in VALUES if position == "every row" else KINDS:
+        value, characters = VALUES[name]
+        (folder := tmp_path / name).mkdir()
         texts = texts_of(folder, **files_of(folder, position, value, form=form))
         is_text = form == "csv" or value[0] == '"'
         written = None if value == "null" else json.loads(value) if value[0] == '"' else value
@@ -107,12 +110,9 @@ def test_a_number_is_the_number_of_the_file_or_refused(tmp_path: Path, first: st
     for name, value in (("a", first), ("b", later)):
         (tmp_path / f"{name}.jsonl").write_text(f'{{"text": {value}}}\n')
     try:
-        split = building.opened(SourceConfig(dataset=str(tmp_path))).splits["train"]
+        assert rows_in(tmp_path, "text")[-1] == {"text": expected}
     except PrepError:
         assert expected is None
-        return
-    (_, batch) = list(split.read(split.ranges, ["text"]))[-1]
-    assert batch["text"].to_pylist()[-1] == expected
 
 
 @pytest.mark.parametrize(
@@ -121,18 +121,14 @@ def test_a_number_is_the_number_of_the_file_or_refused(tmp_path: Path, first: st
 def test_nested_texts_are_the_characters_of_the_file(tmp_path: Path, value: Any) -> None:
     (tmp_path / "a.jsonl").write_text(json.dumps({"text": value}) + "\n")
     assert texts_of(tmp_path, text_columns=("text",)) in (REFUSED, [value])
-    split = building.opened(SourceConfig(dataset=str(tmp_path))).splits["train"]
-    assert [row for _, batch in split.read(split.ranges, ["text"]) for row in batch["text"].to_pylist()] == [value]
+    assert rows_in(tmp_path, "text") == [{"text": value}]
 
 
 @pytest.mark.parametrize("form", ['{{"rows": [{}]}}', '{{"date": {{"0": "2024-02-01"}}, "n": {{"0": 1e-12}}}}', "[{}]"])
 def test_other_forms_of_json_keep_dates_and_small_numbers(tmp_path: Path, form: str) -> None:
     (tmp_path / "a.json").write_text(form.format('{"date": "2024-02-01", "n": 1e-12}'))
     options = ("field=rows",) if "rows" in form else ()
-    config = SourceConfig(dataset=str(tmp_path), source_options=options)
-    split = building.opened(config).splits["train"]
-    ((_, batch),) = split.read(split.ranges, ["date", "n"])
-    (row,) = batch.to_pylist()
+    (row,) = rows_in(tmp_path, "date", "n", source_options=options)
     assert json.loads(json.dumps(row)) in (
         {"date": "2024-02-01", "n": 1e-12},
         {"date": {"0": "2024-02-01"}, "n": {"0": 1e-12}},
@@ -172,10 +168,8 @@ def test_times_that_a_card_names_are_times(tmp_path: Path, time: str) -> None:
     (tmp_path / "a.jsonl").write_text(json.dumps({"text": time, "at": time}) + "\n")
     features = "- {name: text, dtype: string}\n  - {name: at, dtype: 'timestamp[s]'}\n"
     (tmp_path / "README.md").write_text(f"---\ndataset_info:\n  features:\n  {features}---\n")
-    split = building.opened(SourceConfig(dataset=str(tmp_path))).splits["train"]
-    ((_, batch),) = split.read(split.ranges, ["text", "at"])
     expected = datetime.datetime.fromisoformat(time.removesuffix("Z"))
-    assert batch.to_pylist() == [{"text": time, "at": expected}]
+    assert rows_in(tmp_path, "text", "at") == [{"text": time, "at": expected}]
 
 
 @pytest.mark.parametrize(

@@ -36,32 +36,29 @@ def _resolve(dataset: Path | str) -> SourceListing:
     return resolve(SourceConfig(dataset=str(dataset)))
 
 
-@pytest.mark.parametrize(
-    ("name", "configs"),
-    [
-        ("README.md", "[{config_name: x, data_files: '{}'}]"),
-        ("README.md", "[{config_name: x, data_files: ['*.jsonl', '{}']}]"),
-        (".huggingface.yaml", "[{config_name: x, data_files: [{split: train, path: ['{}']}]}]"),
-        ("README.md", "[{config_name: x, data_files: '*.jsonl'}, {config_name: y, data_dir: '{}'}]"),
-    ],
+HERE = "http://127.0.0.1:PORT"
+OUTSIDE = (
+    *(f"{HERE}/a.jsonl", f"zip://a.jsonl::{HERE}/a.zip", "file:///etc/passwd", "hf://datasets/other/data/a.jsonl"),
+    *("/etc/passwd", "../secret.jsonl", "x/../../secret.jsonl", "~/secret.jsonl"),
 )
+
+
 @pytest.mark.parametrize(
-    "outside",
+    ("name", "configs", "outside"),
     [
-        "http://127.0.0.1:PORT/a.jsonl",
-        "zip://a.jsonl::http://127.0.0.1:PORT/a.zip",
-        "file:///etc/passwd",
-        "hf://datasets/other/data/a.jsonl",
-        "/etc/passwd",
-        "../secret.jsonl",
-        "x/../../secret.jsonl",
-        "~/secret.jsonl",
+        *(("README.md", "[{config_name: x, data_files: '{}'}]", outside) for outside in OUTSIDE),
+        ("README.md", "[{config_name: x, data_files: ['*.jsonl', '{}']}]", "../secret.jsonl"),
+        (".huggingface.yaml", "[{config_name: x, data_files: [{split: train, path: ['{}']}]}]", f"{HERE}/a.jsonl"),
+        *(
+            ("README.md", "[{config_name: x, data_files: '*.jsonl'}, {config_name: y, data_dir: '{}'}]", outside)
+            for outside in ("/etc/passwd", f"{HERE}/a.jsonl")
+        ),
     ],
 )
 def test_a_card_that_leads_out_is_refused_before_anybody_is_asked(
     tmp_path: Path, web: Web, name: str, configs: str, outside: str
 ) -> None:
-    outside = outside.replace("http://127.0.0.1:PORT", web.address)
+    outside = outside.replace(HERE, web.address)
     data = _folder(tmp_path, f"configs: {configs.replace('{}', outside)}", name=name)
     with pytest.raises(SourceError, match=f"{name}: names .*, expected paths inside the dataset") as caught:
         _resolve(data)
@@ -77,22 +74,20 @@ def test_a_card_among_files_that_are_named_is_no_exception(tmp_path: Path, web: 
     assert web.asked == []
 
 
-@pytest.mark.parametrize(
-    "yaml",
-    [
-        f"{BOMB}configs: [{{config_name: x, data_files: *i}}]",
-        "a: &a [*a]",
-        "a: " + "[" * 300_000,
-        "\n".join(" " * depth + "a:" for depth in range(700)),
-        "text: " + "x" * (1 << 20),
-        "a: [" + "1," * 250_000 + "]",
-    ],
-    ids=["aliases", "endless", "deep", "deep block", "large", "many"],
-)
-@pytest.mark.parametrize("name", ["README.md", ".huggingface.yaml"])
-def test_a_card_that_would_occupy_the_process_is_refused(tmp_path: Path, yaml: str, name: str) -> None:
+HUGE = {
+    "aliases": f"{BOMB}configs: [{{config_name: x, data_files: *i}}]",
+    "endless": "a: &a [*a]",
+    "deep": "a: " + "[" * 300_000,
+    "deep block": "\n".join(" " * depth + "a:" for depth in range(700)),
+    "large": "text: " + "x" * (1 << 20),
+    "many": "a: [" + "1," * 250_000 + "]",
+}
+
+
+@pytest.mark.parametrize(("name", "kind"), [*(("README.md", kind) for kind in HUGE), (".huggingface.yaml", "large")])
+def test_a_card_that_would_occupy_the_process_is_refused(tmp_path: Path, kind: str, name: str) -> None:
     with pytest.raises(SourceError, match=f"{name}: more than"):
-        _resolve(_folder(tmp_path, yaml, name=name))
+        _resolve(_folder(tmp_path, HUGE[kind], name=name))
 
 
 def test_a_card_may_repeat_itself_by_an_alias(tmp_path: Path) -> None:

@@ -49,9 +49,12 @@ def _write(path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    "spec", ["train", "train[10%:]", "train[5:7]+train[1:3]", "train[-4:]", "train[90%:]+train[:50%]"]
+    ("spec", "kind"),
+    [
+        *((spec, "parquet") for spec in ("train", "train[10%:]", "train[5:7]+train[1:3]", "train[-4:]")),
+        *(("train[90%:]+train[:50%]", kind) for kind in ("parquet", "jsonl")),
+    ],
 )
-@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
 def test_slicing_gives_the_rows_of_datasets_in_their_order(tmp_path: Path, spec: str, kind: str) -> None:
     files = [tmp_path / f"train-{index}.{kind}" for index in range(3)]  # slices run across files
     for index, file in enumerate(files):
@@ -143,9 +146,6 @@ def test_rows_are_read_from_the_copies_of_files_that_workers_cannot_read(tmp_pat
     Path(files[0].path).unlink()
     read = RowReader(split="train", types=found.types("train")).read(groups.pieces([(0, 30)]), ["text"])
     assert [text for _, batch in read for text in batch.column(0).to_pylist()] == TEXTS[0::2] + TEXTS[1::2]
-
-
-# Selection
 
 
 def choose(lengths: Mapping[str, int], *splits: str, limit: int | None = None) -> dict[str, selection.Chosen]:

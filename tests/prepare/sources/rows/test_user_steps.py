@@ -101,26 +101,24 @@ def test_steps_give_the_records_of_data_that_was_changed_beforehand(folder: Path
     assert len(sorted_records(stepped)["n"]) == 300
 
 
-class TestLedger:
-    """Rows that are left out are counted, and are no errors."""
+def test_every_row_is_used_or_filtered(stepped: Path) -> None:
+    ledger = read_manifest(stepped).splits["train"].ledger
+    assert (ledger.rows_in, ledger.rows_used, ledger.filtered) == (400, 300, {"filtered": 100})
+    assert all(shard.ledger.balanced for shard in read_manifest(stepped).splits["train"].shards)
+    assert not (stepped / "rejected").exists()
 
-    def test_every_row_is_used_or_filtered(self, stepped: Path) -> None:
-        ledger = read_manifest(stepped).splits["train"].ledger
-        assert (ledger.rows_in, ledger.rows_used, ledger.filtered) == (400, 300, {"filtered": 100})
-        assert all(shard.ledger.balanced for shard in read_manifest(stepped).splits["train"].shards)
-        assert not (stepped / "rejected").exists()
 
-    @pytest.mark.slow
-    def test_only_errors_of_the_rows_that_are_left_are_named_as_the_source_has_them(self, folder: Path) -> None:
-        outcome = build(data(folder), folder / "out", **ONE_ERROR)
-        assert "1 of 300 rows cannot be used (train: text is null in 1)" in outcome.error[0]
-        assert "row 8 of train.jsonl (text is null)" in outcome.error[0]
-        root = done(data(folder), folder / "out", max_error_rate=1 / 300, **ONE_ERROR)
-        (path,) = (root / "rejected").iterdir()
-        (line,) = map(json.loads, path.read_text().splitlines())
-        assert (line["row"], line["reason"], json.loads(line["content"])) == (7, "text_null", {"text": None, "n": 7})
-        ledger = read_manifest(root).splits["train"].ledger
-        assert (ledger.rejected, ledger.filtered) == ({"text_null": 1}, {"filtered": 100})
+@pytest.mark.slow
+def test_only_errors_of_the_rows_that_are_left_are_named_as_the_source_has_them(folder: Path) -> None:
+    outcome = build(data(folder), folder / "out", **ONE_ERROR)
+    assert "1 of 300 rows cannot be used (train: text is null in 1)" in outcome.error[0]
+    assert "row 8 of train.jsonl (text is null)" in outcome.error[0]
+    root = done(data(folder), folder / "out", max_error_rate=1 / 300, **ONE_ERROR)
+    (path,) = (root / "rejected").iterdir()
+    (line,) = map(json.loads, path.read_text().splitlines())
+    assert (line["row"], line["reason"], json.loads(line["content"])) == (7, "text_null", {"text": None, "n": 7})
+    ledger = read_manifest(root).splits["train"].ledger
+    assert (ledger.rejected, ledger.filtered) == ({"text_null": 1}, {"filtered": 100})
 
 
 @pytest.mark.slow
@@ -137,15 +135,12 @@ def test_every_record_leads_to_its_row_without_the_module(folder: Path, stepped:
     assert seen == read_rows(stepped, "train")["n"].tolist()
 
 
-class TestRefused:
-    """Each is one line of cause and one of remedy, and leaves nothing behind."""
-
-    def test_an_edit_of_the_module_is_refused_with_what_changed(self, folder: Path, stepped: Path) -> None:
-        shutil.copytree(stepped, folder / "out")
-        (folder / "clean.py").write_text(MODULE + "# edited\n", encoding="utf-8")
-        outcome = build(data(folder), folder / "out", **STEPS)
-        assert "functions[0].module_sha256: was" in outcome.error[0]
-        assert "--overwrite" in outcome.error[1]
+def test_an_edit_of_the_module_is_refused_with_what_changed(folder: Path, stepped: Path) -> None:
+    shutil.copytree(stepped, folder / "out")
+    (folder / "clean.py").write_text(MODULE + "# edited\n", encoding="utf-8")
+    outcome = build(data(folder), folder / "out", **STEPS)
+    assert "functions[0].module_sha256: was" in outcome.error[0]
+    assert "--overwrite" in outcome.error[1]
 
 
 def test_the_steps_that_the_readme_shows() -> None:

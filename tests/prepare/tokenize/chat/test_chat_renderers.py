@@ -23,9 +23,6 @@ MARKER = "{% generation %}{% endgeneration %}"
 # The row's content determines its cost.
 TRAPS = (
     "{% for m in messages %}"
-    "{% if 'loop' in m.content %}"
-    "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
-    "{% endif %}"
     "{% if 'power' in m.content %}{{ 10 ** (messages | length * 9 ** 9) }}{% endif %}"
     "{% if 'memory' in m.content %}{{ ('x' * messages | length * 10 ** 9) | length }}{% endif %}"
     "{{ m.content }}{% endfor %}" + MARKER
@@ -56,9 +53,6 @@ def as_text(found: Rendered) -> list[str]:
     return [str(text) for text in found.texts.strings.to_pylist()]
 
 
-# --- limits ---------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "template",
     [
@@ -66,10 +60,7 @@ def as_text(found: Rendered) -> list[str]:
         growing("'x'", "ns.s + ns.s"),
         "{% for x in [1, 2] recursive %}{{ loop([1, 2]) if loop.depth < 60 }}{% endfor %}",
         "{{ 10 ** 1000000000 }}",
-        growing("['x']", "dict(a=ns.s, b=ns.s) | string"),
-        "{{ range(100000) | map('center', 100000) | list | length }}",
         "{% set x = '%1000000000d' % 1 %}{{ x | length }}",
-        "{% set x = [1, [2]] | tojson(indent=1000000000) %}{{ x | length }}",
     ],
 )
 def test_what_does_not_end_or_takes_gigabytes_is_ended(template: str) -> None:
@@ -95,7 +86,7 @@ def test_each_rendering_has_all_of_the_limits() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("trap", ["loop", "power", "memory"])
+@pytest.mark.parametrize("trap", ["power", "memory"])
 def test_a_row_over_the_limits_costs_itself_only(trap: str) -> None:
     contents = [f"row {number}" for number in range(20)]
     contents[3] = contents[17] = trap
@@ -121,9 +112,6 @@ def tokenizer(template: str) -> Any:
     made: Any = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE()))
     made.chat_template = template
     return made
-
-
-# --- processes ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow

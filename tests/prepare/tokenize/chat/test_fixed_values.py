@@ -41,64 +41,31 @@ def text_or_refusal(source: str) -> str:
         return f"{rejected.reason}: {rejected.detail}"
 
 
-# Values without a text, by how a template gets them.
-SILENT = {
-    "function": "raise_exception",
-    "date function": "strftime_now",
-    "range": "range",
-    "type": "dict",
-    "method of dict": "dict.fromkeys",
-    "namespace": "namespace",
-    "cycler": "cycler('a')",
-    "method of cycler": "cycler('a').next",
-    "joiner": "joiner()",
-    "method of text": "messages[0].content.upper",
-    "format of text": "messages[0].content.format",
-    "method by item": "messages[0].content['upper']",
-    "method by filter": "messages[0].content | attr('upper')",
-    "methods by map": "messages | map(attribute='items') | list",
-    "method of message": "messages[0].items",
-    "method of list": "messages.index",
-    "method of number": "(1).bit_length",
-    "iterator of map": "(messages | map('trim'))",
-    "iterator of select": "(messages | select)",
-    "iterator of batch": "(messages | batch(1))",
-    "iterator of items": "(messages[0] | items)",
-    "reversed": "(messages | reverse)",
-    "block": "self.b",
-    "in a list": "[messages[0].content.upper]",
-    "in an object": "{'a': range}",
-    "in a namespace": "namespace(a=joiner())",
-    "difference of keys": "(messages[0].keys() - ['role'])",
-    "difference of a list and keys": "(['a', 'b'] - messages[0].keys())",
-}
+# Values without a text. A filter may iterate over the second ones instead.
+SILENT = (
+    *("raise_exception", "strftime_now", "range", "dict", "dict.fromkeys", "namespace", "cycler('a')", "joiner()"),
+    *("cycler('a').next", "messages[0].content.upper", "messages[0].content.format", "messages[0].content['upper']"),
+    *("messages[0].content | attr('upper')", "messages[0].items", "messages.index", "(1).bit_length", "self.b"),
+    *("[messages[0].content.upper]", "{'a': range}", "namespace(a=joiner())", "(messages[0].keys() - ['role'])"),
+    "(['a', 'b'] - messages[0].keys())",
+)
+ITERATORS = (
+    *("messages | map(attribute='items') | list", "(messages | map('trim'))", "(messages | select)"),
+    *("(messages | batch(1))", "(messages[0] | items)", "(messages | reverse)"),
+)
 SPELLINGS = (
-    "{x}",
-    "{x} | string",
-    "({x} | string)[-8:]",
-    "{x} | upper",
-    "{x} ~ ''",
-    "'%s' % {x}",
-    "'%r' % [{x}]",
-    "'{{}}'.format({x})",
-    "[{x}] | join",
-    "[{x}] | string | length",
-    "{x} | replace('a', 'b')",
-    "{x} | center(80)",
-    "{x} | escape",
-    "{{'a': {x}}} | string | urlencode",
-    "'%s' | format({x})",
-    "[{x}] | pprint",
+    *("{x}", "{x} | string", "({x} | string)[-8:]", "{x} | upper", "{x} ~ ''", "'%s' % {x}", "'%r' % [{x}]"),
+    *("'{{}}'.format({x})", "[{x}] | join", "[{x}] | string | length", "{x} | replace('a', 'b')", "{x} | center(80)"),
+    *("{x} | escape", "{{'a': {x}}} | string | urlencode", "'%s' | format({x})", "[{x}] | pprint"),
 )
 
 
-@pytest.mark.parametrize("name", SILENT)
-def test_a_value_without_a_fixed_text_is_refused_however_it_is_written(name: str) -> None:
+@pytest.mark.parametrize("value", [*SILENT, *ITERATORS])
+def test_a_value_without_a_fixed_text_is_refused_however_it_is_written(value: str) -> None:
     for spelling in SPELLINGS:
-        template = f"{{% block b %}}{{% endblock %}}{{{{ {spelling.format(x=SILENT[name])} }}}}"
+        template = f"{{% block b %}}{{% endblock %}}{{{{ {spelling.format(x=value)} }}}}"
         found = text_or_refusal(template)
-        # A filter may iterate instead.
-        is_iterated = name.startswith(("iterator", "reversed", "methods by")) and not re.search("0x|object at|<", found)
+        is_iterated = value in ITERATORS and not re.search("0x|object at|<", found)
         assert re.search(REFUSED, found) or is_iterated, (template, found)
 
 
@@ -138,13 +105,9 @@ def test_a_date_is_asked_for_by_name_and_given_once_known() -> None:
 
 
 @pytest.mark.parametrize("day", ["1999-12-31", "2000-01-01", "2024-02-29", "2026-11-09"])
-@pytest.mark.parametrize("name", list("aAbBcdDeFGhHIjmMpSTuUVwWxXyY%"))
-def test_dates_are_those_of_strftime(name: str, day: str) -> None:
-    expected = datetime.datetime.fromisoformat(day).strftime(f"<%{name}>")
-    assert text(f"{{{{ strftime_now('<%{name}>') }}}}", date=day) == expected
-    if name in "deHIjmMSUVWy":
-        expected = datetime.datetime.fromisoformat(day).strftime(f"<%-{name}>")
-        assert text(f"{{{{ strftime_now('<%-{name}>') }}}}", date=day) == expected
+def test_dates_are_those_of_strftime(day: str) -> None:
+    form = " ".join([*(f"%{name}" for name in "aAbBcdDeFGhHIjmMpSTuUVwWxXyY%"), *(f"%-{n}" for n in "deHIjmMSUVWy")])
+    assert text(f"{{{{ strftime_now('{form}') }}}}", date=day) == datetime.datetime.fromisoformat(day).strftime(form)
 
 
 @pytest.mark.parametrize("form", ["%s", "%z", "%Z", "%k", "%+", "%Ex", "%^a", "%-A", "%", "%\n"])
@@ -196,10 +159,10 @@ def test_templates_give_one_text_under_any_hash_seed_and_time_zone() -> None:
             stdout=subprocess.PIPE,
             text=True,
         )
-        for seed in ("0", "1", "4294967295")
+        for seed in ("0", "4294967295")
     ]
     found = [machine for process in running for machine in json.loads(process.communicate()[0])]
-    assert len(found) == 9
+    assert len(found) == 6
     for name in MACHINES:
         assert len({machine[name] for machine in found}) == 1, name
     assert "id=a1 lang=en site=x id=a2" in found[0]["set"]

@@ -91,9 +91,12 @@ def whole(pieces: Pieces) -> Message:
     return {"role": "assistant", "content": "".join(text for text, _ in pieces)}
 
 
-@pytest.mark.parametrize("form", FORMS)
+# Every template with one form of masks, and every form with one template.
+TEMPLATE_AND_FORM = [*((name, "offsets") for name in TEMPLATES), *(("inst", form) for form in FORMS)]
+
+
+@pytest.mark.parametrize(("name", "form"), TEMPLATE_AND_FORM)
 @pytest.mark.parametrize("answer", ANSWERS)
-@pytest.mark.parametrize("name", TEMPLATES)
 def test_withheld_characters_are_not_learned(name: str, answer: str, form: str) -> None:
     template, pieces = opened(TEMPLATES[name]), ANSWERS[answer]
     text, said = learned(template, QUESTION, whole(pieces), QUESTION, whole(pieces))
@@ -102,9 +105,8 @@ def test_withheld_characters_are_not_learned(name: str, answer: str, form: str) 
     assert learned(template, QUESTION, masked, QUESTION, masked) == (text, expected)
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("name", "form"), TEMPLATE_AND_FORM)
 @pytest.mark.parametrize("answer", AT_THE_ENDS)
-@pytest.mark.parametrize("name", TEMPLATES)
 def test_white_space_that_a_template_strips_is_no_hindrance(name: str, answer: str, form: str) -> None:
     template, pieces = opened(TEMPLATES[name]), AT_THE_ENDS[answer]
     text, said = learned(template, QUESTION, FORMS[form](pieces))
@@ -148,9 +150,11 @@ _REASONERS = {
 }
 
 
-@pytest.mark.parametrize("name", ["reasoning_content", "thinking", "reasoning"])
 @pytest.mark.parametrize("answer", [*ANSWERS, *AT_THE_ENDS])
-@pytest.mark.parametrize("reasoner", _REASONERS)
+@pytest.mark.parametrize(
+    ("reasoner", "name"),
+    [*((each, "thinking") for each in _REASONERS), ("all", "reasoning_content"), ("all", "reasoning")],
+)
 def test_parts_of_a_thought_are_withheld(reasoner: str, answer: str, name: str) -> None:
     template, pieces = opened(_REASONERS[reasoner]), {**ANSWERS, **AT_THE_ENDS}[answer]
     plain = thinking([(whole(pieces)["content"], True)], name)

@@ -91,9 +91,9 @@ def test_code_points_of_the_basic_plane_alone_and_beside_what_joins(name: str, k
     alike = {*range(0x3400, 0xA000), *range(0xAC00, 0xD7A4), *range(0xE000, 0xF900)}
     given = [point for point in range(0x10000) if point not in alike or point % 29 == 0]
     points = [chr(point) for point in given if not 0xD800 <= point < 0xE000]
-    forms = ["{0}ab{0} {0} a{0}", "{0}\u0334{0}\u094d \u1100{0}\u302e{0}\u1b44"]
-    for form in forms:
-        check(name, tokenizer(kind), [form.format(point) for point in points])
+    for form in ("{0}ab{0} {0} a{0}", "{0}\u0334{0}\u094d \u1100{0}\u302e{0}\u1b44"):
+        differing = comparing.differing(*pair_of(name, kind), [form.format(point) for point in points])
+        assert [ascii(points[index]) for index in differing] == []
 
 
 @pytest.mark.parametrize(("name", "kind"), REFUSED)
@@ -183,16 +183,14 @@ def test_texts_that_hold_an_added_token(zoo: Zoo, kind: str, flags: dict[str, bo
     check(name, made, [*held, *(part for parts in almost for part in parts), *held])
 
 
-# --- tokenizers put together at random, as by `scripts/qualify_engines.py strange`, with a new seed each time ---------
-
-
 @pytest.mark.slow
 def test_no_strange_tokenizer_gets_other_tokens_from_the_engine_that_serves_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `scripts/qualify_engines.py strange`, with a new seed each time."""
     # Where the tokenizers library panics, the trace takes longer than the rest.
     monkeypatch.setenv("RUST_BACKTRACE", "0")
     seed = random.SystemRandom().randrange(2**32)
-    trials = [comparing.try_strange(seed, number, num_texts=STRANGE_TEXTS) for number in range(64)]
+    trials = [comparing.try_strange(seed, number, num_texts=STRANGE_TEXTS) for number in range(40)]
     said = comparing.as_table(trials)
     assert not any(trial.examples for trial in trials), said
-    # Most of WordPiece alone are served, 16 of each family are tried.
-    assert sum(trial.strings for trial in trials) >= 5 * STRANGE_TEXTS, said
+    # Most of WordPiece alone are served, 10 of each family are tried.
+    assert sum(trial.strings for trial in trials) >= 3 * STRANGE_TEXTS, said
