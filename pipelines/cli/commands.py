@@ -12,7 +12,15 @@ import click
 import tfrecord_io
 from pipelines import stages
 from pipelines.cli import finished
-from pipelines.cli.request import BeamArguments, WithBeam, WithFunctions, takes_dataset, takes_job, takes_source
+from pipelines.cli.request import (
+    BeamArguments,
+    WithBeam,
+    WithFunctions,
+    configure,
+    takes_dataset,
+    takes_job,
+    takes_source,
+)
 from pipelines.configs import config_of, source_of
 from pipelines.option_fields import values_of
 from pipelines.prepare.export.export_settings import ExportSettings
@@ -86,6 +94,7 @@ def build(**request: Any) -> None:
 def _begun(request: dict[str, Any]) -> PrepareConfig:
     config = config_of(request)
     stages.begin(f"opening {config.source.dataset} and the tokenizer {config.tokenizer.name}")
+    configure(config)
     return config
 
 
@@ -114,6 +123,7 @@ def train_tokenizer(**options: Any) -> None:
     from pipelines.cli import printing
     from pipelines.prepare.launch import tokenizer_launcher
 
+    configure()
     watch = functools.partial(printing.watch_rows, doing="learning from")
     trained = tokenizer_launcher.train_tokenizer(request, watch=watch)
     printing.trained_tokenizer(trained)
@@ -136,6 +146,7 @@ def export_dataset(dataset: str, beam_args: tuple[str, ...], **options: Any) -> 
     from pipelines.prepare.export import exporting
     from pipelines.terminal.tables import duration
 
+    configure()
     watch = functools.partial(printing.watch_rows, doing="exporting")
     exported = exporting.export(dataset, settings, watch=watch)
     rows = sum(shard.num_examples for shard in exported.shards)

@@ -13,7 +13,7 @@ import cloup
 
 from pipelines.configs import CONFIGS, FUNCTIONS, listed, typed_options
 from pipelines.option_fields import declared
-from pipelines.prepare.options.config import LayoutConfig, SourceConfig
+from pipelines.prepare.options.config import LayoutConfig, PrepareConfig, SourceConfig
 from pipelines.terminal.click_options import ShortHelp, takes
 from tfrecord_io.errors import ConfigError
 
@@ -94,6 +94,18 @@ def folder(_: click.Context, __: click.Parameter, path: str | None) -> str | Non
 
 
 takes_dataset = click.argument("dataset", callback=folder)
+
+
+def configure(config: PrepareConfig | None = None) -> None:
+    """Reduce the memory of allocators and the imports of Numba, if the command owns the process."""
+    context = click.get_current_context(silent=True)
+    if context is None or not getattr(context.find_root().command, "owns_process", False):
+        return
+    from pipelines.prepare.process import imports, memory
+
+    memory.keep_less()
+    if config is not None and not config.source.functions:
+        imports.start_numba()
 
 
 class WithFunctions(cloup.Command):

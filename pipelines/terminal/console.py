@@ -123,6 +123,8 @@ class Program(TwoLineErrors):
     """
 
     leaves_at_once = False
+    # Whether the process runs only this program.
+    owns_process = False
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the group's options, and move message flags after the command's name."""
@@ -132,6 +134,7 @@ class Program(TwoLineErrors):
         return super().parse_args(ctx, [*args[at : at + 1], *flags, *args[at + 1 :]])
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self.owns_process = True
         _replace_streams()
         # Imported objects stay, and collecting them repeatedly took a fifth of the start-up.
         gc.set_threshold(2_000_000, 50, 100)

@@ -1,9 +1,24 @@
-"""Release of memory that allocators keep after it is freed."""
+"""Control of the memory that allocators keep after it is freed."""
 
 import contextlib
 import ctypes
 
 import pyarrow as pa
+
+from pipelines.prepare.process.cores import cores
+
+_M_ARENA_MAX = -8  # of mallopt(3), see malloc.h
+
+
+def keep_less() -> None:
+    """Make allocators keep less freed memory, in a process that runs only a build.
+
+    Arrow's allocator keeps about 20 MB. Using one malloc arena per core instead of eight saves 75 MB when two cores
+    build two shards at a time.
+    """
+    pa.set_memory_pool(pa.system_memory_pool())
+    with contextlib.suppress(OSError, AttributeError, TypeError):  # only glibc has M_ARENA_MAX
+        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, cores())
 
 
 def release_freed() -> None:

@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from pipelines.prepare import storage
@@ -19,14 +18,13 @@ from pipelines.prepare.dataset.job import Job
 from pipelines.prepare.dataset.plan_files import TaskKey
 from pipelines.prepare.dataset.receipts import Receipt
 from pipelines.prepare.layouts import BatchEncoder
-from pipelines.prepare.process import memory
+from pipelines.prepare.process import imports, memory
 from pipelines.prepare.process.cores import cores
 from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.runners import here
 from pipelines.prepare.runners.child import WorkerDiedError
 from pipelines.prepare.runners.runner import Runner, Work
 from pipelines.prepare.shards import shard_writer
-from tfrecord_io.codec import kernels
 from tfrecord_io.errors import PrepError
 
 _REMEDY = "run the same command again, which keeps finished shards; if it happens again, give {}"
@@ -132,7 +130,8 @@ class ShardMaker:
 
     def prepare(self) -> None:
         """Open the encoder before this process is forked, unless that would open a storage client."""
-        kernels.lowest_bit(np.uint64(1))  # Numba imports awkward and SciPy for its first kernel
+        if not any(split.reader.functions for split in self._job.splits.values()):
+            imports.start_worker()  # prevents imports of libraries that user functions may need
         if self._pickled or storage.local_path(self._job.root) is not None:
             self._open()
 

@@ -4,6 +4,7 @@ if the Hub does not answer.
 
 import os
 import socket
+import subprocess
 import sys
 from pathlib import Path
 
@@ -66,6 +67,25 @@ def test_a_hub_that_takes_the_call_and_says_nothing_does_not_answer(monkeypatch:
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
         seams.put(monkeypatch, hub_seconds=0.1)
         assert not hub_libraries.hub_answers()
+
+
+_PROGRAM = """
+import sys
+from pipelines.prepare.process import imports
+imports.start_worker()
+import numpy as np, pyarrow as pa
+from tfrecord_io.codec import kernels
+pa.array(np.zeros(2)), pa.array(["a"]), pa.table({"a": [1]}).column("a").to_numpy()
+assert kernels.lowest_bit(np.uint64(8)) == 3
+assert not {"awkward", "pandas", "scipy"} & {*sys.modules}
+import awkward, pandas, scipy
+assert len(pa.table({"a": [1]}).to_pandas()) == 1
+"""
+
+
+@pytest.mark.slow
+def test_arrow_and_numba_import_nothing_optional_unless_somebody_wants_it() -> None:
+    subprocess.run([sys.executable, "-W", "error", "-c", _PROGRAM], env=building.environment(), check=True)
 
 
 _THREADS = """
