@@ -1,6 +1,6 @@
 """Base class of our own engines, with shared compiled functions, a cache of code points and a table of words.
 
-The cache has an entry of 64 bits for each code point, in pages of 256, which are computed when needed. The lowest 3
+The cache has an entry of 64 bits for each code point, in pages of 64, which are computed when needed. The lowest 3
 bits of an entry are the kind of the code point:
 
     DROP        it is removed
@@ -29,6 +29,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 import numba
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from tokenizers import normalizers
 
 from pipelines.prepare.tokenize.engines import vocabulary_trie
@@ -37,10 +38,12 @@ from pipelines.prepare.tokenize.ragged import RaggedTokens
 from tfrecord_io.codec.kernels import frozen
 
 DROP, SPACE, ISOLATED, ORDINARY, REORDERED, ASK = range(6)
-MISSING_PAGE = -1
-PAGE = 256
+MISSING_PAGE, REFERENCE = -1, -2
+PAGE_BITS = 6
+PAGE = 1 << PAGE_BITS
 NUM_PAGES = 0x110000 // PAGE
-_COMMON_PAGES = [0x00, 0x01, 0x20]  # Latin letters and general punctuation
+# Latin letters and general punctuation
+_COMMON_PAGES = [letter // PAGE for letter in (*range(0, 0x200, PAGE), *range(0x2000, 0x2100, PAGE))]
 _SURROGATES = range(0xD800, 0xE000)  # not in UTF-8
 _SLACK = bytes(32)  # the kernels copy at most 32 bytes
 _MIX_1, _MIX_2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
@@ -83,8 +86,8 @@ def entry_of(point, pages):  # type: ignore[no-untyped-def]
     """Return the entry of a code point: ASK for -1, and 6 if the page is missing."""
     if point < 128:
         return pages.entries[point] if point >= 0 else np.uint64(ASK)
-    page = np.int64(pages.page_of[point >> 8])
-    return pages.entries[page << 8 | point & 255] if page >= 0 else np.uint64(6)
+    page = np.int64(pages.page_of[point >> PAGE_BITS])
+    return pages.entries[page << PAGE_BITS | point & (PAGE - 1)] if page >= 0 else np.uint64(6)
 
 
 @jit
@@ -94,7 +97,7 @@ def find_pages(data, edges, wanted):  # type: ignore[no-untyped-def]
         if data[at] & 0xC0 != 0x80:
             point, _ = code_point(data, at, edges[-1])
             if point >= 0:
-                wanted[point >> 8] = 1
+                wanted[point >> PAGE_BITS] = 1
 
 
 @jit
@@ -155,7 +158,7 @@ def remember(memory, row, low, high, out, to, end):  # type: ignore[no-untyped-d
 
 
 class Pages(NamedTuple):
-    """Immutable cache of code points. The entry of code point c is entries[page_of[c >> 8] << 8 | c & 255]."""
+    """Immutable cache of code points. The entry of code point c is entries[page_of[c >> 6] << 6 | c & 63]."""
 
     page_of: np.ndarray  # int32 [NUM_PAGES], -1 if missing
     entries: np.ndarray  # uint64
@@ -177,7 +180,7 @@ class Pages(NamedTuple):
 
 
 def letters_of_page(number: int) -> list[str]:
-    """Return the 256 code points of a page; an empty list for surrogates."""
+    """Return the 64 code points of a page; an empty list for surrogates."""
     if number * PAGE in _SURROGATES:
         return []
     return list(np.arange(number * PAGE, (number + 1) * PAGE, dtype="<u4").tobytes().decode("utf-32-le"))
@@ -222,6 +225,7 @@ class KernelEngine(FastEngine):
     """Base class of engines in our own compiled code. Threads share only read-only data."""
 
     memory_words: int
+    _asks_for = ""  # regular expression of texts in documents that the reference must encode
 
     def _begin(self, read: ReadPage) -> None:
         self._read = read
@@ -234,6 +238,8 @@ class KernelEngine(FastEngine):
     def encode(self, texts: pa.Array) -> RaggedTokens:
         data, edges = utf8_of(texts)
         asked = np.zeros(len(texts), np.uint8)
+        if self._asks_for:
+            asked[np.flatnonzero(pc.match_substring_regex(texts, self._asks_for))] = 1
         try:
             memory = self._memories.pop()
         except IndexError:

@@ -19,6 +19,7 @@ from pipelines.prepare.tokenize.engines.kernel_engine import (
     ASK,
     DROP,
     MISSING_PAGE,
+    REFERENCE,
     REORDERED,
     SPACE,
     Contents,
@@ -36,7 +37,7 @@ from pipelines.prepare.tokenize.engines.unigram.paths import MARK_BYTES, best_pa
 from pipelines.prepare.tokenize.engines.vocabulary_trie import Trie
 from tfrecord_io.codec.kernels import load, lowest_bit, store
 
-_REFERENCE, NO_ROOM = -2, -3
+NO_ROOM = -3
 # 8 MB per thread. With 2^16 rows, encoding takes 1.7 times as long.
 MEMORY_BITS = 18
 MEMORY_WORDS = 4 << MEMORY_BITS
@@ -90,7 +91,7 @@ def encode(data, edges, asked, out, ends, progress, memory, scratch, tables):  #
     """
     for index in range(progress[0], len(edges) - 1):
         result = _document(data, edges[index], edges[index + 1], out, progress[1], memory, scratch, tables)
-        if result == _REFERENCE:
+        if result == REFERENCE:
             asked[index] = 1
         elif result < 0:
             progress[0] = index
@@ -112,7 +113,7 @@ def _document(data, begin, end, out, to, memory, scratch, tables):  # type: igno
         if kind > np.uint64(ASK):
             return MISSING_PAGE
         if kind == np.uint64(DROP) or at > begin:
-            return _REFERENCE
+            return REFERENCE
     marked, alone_counts, merging = tables.words.marks_first, False, False
     safe = len(data) - 16
     while True:
@@ -148,7 +149,7 @@ def _next_word(data, begin, at, end, whole, merging, scratch, tables):  # type: 
 
     `end`, `whole`: the document's end after and before Strip. `merging`: a space at `at` continues a run of spaces.
 
-    Returns: the position after the space, or MISSING_PAGE or _REFERENCE; the start of the word in `data`; its end, or
+    Returns: the position after the space, or MISSING_PAGE or REFERENCE; the start of the word in `data`; its end, or
         -1 if the same bytes may normalize differently elsewhere; its size after normalization, in bytes; the entry of
         the space, 0 if there is none.
     """
@@ -158,7 +159,7 @@ def _next_word(data, begin, at, end, whole, merging, scratch, tables):  # type: 
     room = len(word) - MARK_BYTES - _SLACK
     while at < end:
         if size > room:
-            return _REFERENCE, 0, 0, 0, nothing
+            return REFERENCE, 0, 0, 0, nothing
         byte = data[at]
         if tables.plain[byte]:
             word[MARK_BYTES + size] = byte
@@ -170,15 +171,15 @@ def _next_word(data, begin, at, end, whole, merging, scratch, tables):  # type: 
         if kind > ASK:
             return MISSING_PAGE, 0, 0, 0, nothing
         if kind == ASK or (kind == REORDERED and after_mark):
-            return _REFERENCE, 0, 0, 0, nothing
+            return REFERENCE, 0, 0, 0, nothing
         if tables.raw.first[byte]:
             is_itself = False
             if holds(data, at, whole, tables.raw):
-                return _REFERENCE, 0, 0, 0, nothing
+                return REFERENCE, 0, 0, 0, nothing
         if entry & JOINS != 0:
             is_itself = False
             if _may_change_together(data, begin, at, width, end, tables):
-                return _REFERENCE, 0, 0, 0, nothing
+                return REFERENCE, 0, 0, 0, nothing
         stop = at
         at += width
         if kind == SPACE:
@@ -186,7 +187,7 @@ def _next_word(data, begin, at, end, whole, merging, scratch, tables):  # type: 
                 start = at
                 continue
             if special and _holds(word, MARK_BYTES, MARK_BYTES + size, tables):
-                return _REFERENCE, 0, 0, 0, nothing
+                return REFERENCE, 0, 0, 0, nothing
             return at, start, stop if is_itself else -1, size, entry
         if kind == DROP:
             merging = merging and entry & MERGES != 0
@@ -195,7 +196,7 @@ def _next_word(data, begin, at, end, whole, merging, scratch, tables):  # type: 
         size, is_special = _append(word, size, entry, tables)
         special = special or is_special
     if special and _holds(word, MARK_BYTES, MARK_BYTES + size, tables):
-        return _REFERENCE, 0, 0, 0, nothing
+        return REFERENCE, 0, 0, 0, nothing
     return at, start, at if is_itself else -1, size, nothing
 
 
@@ -238,12 +239,12 @@ def _is_stripped(data, at, end, tables):  # type: ignore[no-untyped-def]
     if kind > np.uint64(ASK):
         return MISSING_PAGE
     if kind == np.uint64(ASK):
-        return _REFERENCE
+        return REFERENCE
     if entry & STRIPPED == 0:
         return 0
     if entry & JOINS != 0:
-        return _REFERENCE
-    return _REFERENCE if holds(data, at, len(data), tables.raw) else 1
+        return REFERENCE
+    return REFERENCE if holds(data, at, len(data), tables.raw) else 1
 
 
 @jit

@@ -17,6 +17,7 @@ An ISOLATED entry has the id of its character from bit 3 on. In the entry of a c
 8-12 are the number of characters that replace it. Memory is as in the Unigram engine, except for 1 MB per thread.
 """
 
+import re
 import string
 from collections.abc import Mapping
 from typing import Any
@@ -71,16 +72,14 @@ class WordPieceEngine(KernelEngine):
             if token["normalized"]:
                 raise NotQualified(f"its added token {token['content']!r} is searched for in normalized text")
         contents = [token["content"] for token in parts["added_tokens"] if token["content"]]
-        # The compiled loop searches for these at punctuation marks. `find_added` finds all other added tokens.
+        # The compiled loop searches for these at punctuation marks; a regular expression finds all other added tokens.
         visited = [content for content in contents if content[0] in string.punctuation]
-        self._hidden, self._visited = Contents.of(set(contents) - set(visited)), Contents.of(visited)
+        self._visited, self._asks_for = Contents.of(visited), "|".join(map(re.escape, {*contents} - {*visited}))
         prefix = self._model["continuing_subword_prefix"]
         self._trie = vocabulary_trie.build(self._model["vocab"], inner_prefix=prefix)
         self._begin(_CodePoints(self._reference.backend, parts["normalizer"], self._model).page)
 
     def _encode_bytes(self, data: np.ndarray, edges: np.ndarray, asked: np.ndarray, memory: np.ndarray) -> RaggedTokens:
-        if self._hidden.first.any():
-            kernels.find_added(data, edges, self._hidden, asked)
         num_bytes, longest = int(edges[-1] - edges[0]), int(np.diff(edges).max(initial=0))
         out = np.empty(num_bytes + 4, np.int32)  # pages that are never written take no memory
         offsets = np.zeros(len(edges), np.int64)

@@ -16,6 +16,7 @@ from pipelines.prepare.tokenize.engines.kernel_engine import (
     DROP,
     ISOLATED,
     MISSING_PAGE,
+    REFERENCE,
     REORDERED,
     SPACE,
     Contents,
@@ -33,7 +34,6 @@ from pipelines.prepare.tokenize.engines.kernel_engine import (
 from pipelines.prepare.tokenize.engines.vocabulary_trie import Trie
 from tfrecord_io.codec.kernels import load, lowest_bit, store
 
-_REFERENCE = -2
 MEMORY_BITS = 14
 MEMORY_WORDS = 4 << MEMORY_BITS
 _MAX_REMEMBERED = 15
@@ -72,7 +72,7 @@ def encode(data, edges, asked, out, ends, memory, word, tables):  # type: ignore
             result = _document(data, edges[index], edges[index + 1], out, at, memory, word, tables)
             if result == MISSING_PAGE:
                 return MISSING_PAGE
-            if result == _REFERENCE:
+            if result == REFERENCE:
                 asked[index] = 1
             else:
                 at = result
@@ -102,7 +102,7 @@ def _document(data, at, end, out, to, memory, word, tables):  # type: ignore[no-
             kind = np.int64(entry & np.uint64(7))
             if kind in (SPACE, ISOLATED):
                 if holds(data, at, end, tables.added):
-                    return _REFERENCE
+                    return REFERENCE
                 at += width
                 if kind == ISOLATED:
                     out[to] = np.int64(entry >> np.uint64(3))
@@ -151,7 +151,7 @@ def _letters(bytes_8, room, fold):  # type: ignore[no-untyped-def]
 def _rest_of_word(data, at, end, word, size, tables):  # type: ignore[no-untyped-def]
     """Append the rest of a word to its first `size` bytes in `word`, which are ASCII.
 
-    Returns: the word's end in `data`, or MISSING_PAGE or _REFERENCE; the numbers of its bytes and characters. The
+    Returns: the word's end in `data`, or MISSING_PAGE or REFERENCE; the numbers of its bytes and characters. The
         characters of a word that is too long are only counted.
     """
     chars = size
@@ -163,7 +163,7 @@ def _rest_of_word(data, at, end, word, size, tables):  # type: ignore[no-untyped
         if kind in (SPACE, ISOLATED):
             break
         if kind == ASK or (kind == REORDERED and after_mark):
-            return _REFERENCE, 0, 0
+            return REFERENCE, 0, 0
         if kind > ASK:
             return MISSING_PAGE, 0, 0
         at += width
@@ -210,13 +210,3 @@ def _pieces(word, size, chars, out, to, tables):  # type: ignore[no-untyped-def]
         out[stop] = longest - 1
         stop, place, base = stop + 1, after, tables.vocabulary.inner
     return stop
-
-
-@jit
-def find_added(data, edges, added, asked):  # type: ignore[no-untyped-def]
-    """Set `asked` to 1 for documents that contain an added token."""
-    for index in range(len(edges) - 1):
-        for at in range(edges[index], edges[index + 1]):
-            if holds(data, at, edges[index + 1], added):
-                asked[index] = 1
-                break
