@@ -123,7 +123,7 @@ def require_taken(config: Any, flag: str, word: str) -> None:
         if option.taken_with and word not in option.taken_with and getattr(config, option.field) != option.default:
             expected = " or ".join(option.taken_with)
             raise ConfigError(
-                f"{option.flag} was given with {flag} {word}, expected it with {flag} {expected} only",
+                f"{option.flag} was given with {flag} {word}, but works only with {flag} {expected}",
                 remedy=f"leave {option.flag} out, or choose {flag} {option.taken_with[0]}",
             )
 

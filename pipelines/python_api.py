@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import itertools
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
     from pipelines.prepare.export.export_settings import ExportFormat
     from pipelines.prepare.export.exporting import Exported
     from pipelines.prepare.launch.estimate import Estimate
-    from pipelines.prepare.launch.launcher import Watch
-    from pipelines.prepare.plan.planning import ShardTask
     from pipelines.prepare.process.progress import Counts, Progress
     from tfrecord_io.manifest import Manifest
 
@@ -102,20 +101,19 @@ def build(
     """
     from pipelines import python_options
     from pipelines.prepare.launch import launcher
+    from pipelines.prepare.process.progress import unwatched
 
     keywords = {"output": output, "tokenizer": tokenizer, **options}
     with python_options.config_of(datasets, keywords, beam_args=beam_args) as config:
-        return launcher.build(config, watch=None if progress is None else _watch(progress))
+        return launcher.build(config, watch=functools.partial(_watch, progress) if progress else unwatched)
 
 
-def _watch(call: Callable[[Counts, int], None]) -> Watch:
+def _watch(
+    call: Callable[[Counts, int], None], doing: str, num_rows: int, progress: Progress
+) -> contextlib.AbstractContextManager[None]:
     from pipelines.prepare.process.progress import polled
 
-    def watch(tasks: list[ShardTask], progress: Progress) -> contextlib.AbstractContextManager[None]:
-        total = sum(task.num_rows for task in tasks)
-        return polled(lambda: call(progress.read(), total), seconds=1.0)
-
-    return watch
+    return polled(lambda: call(progress.read(), num_rows), seconds=1.0)
 
 
 def plan(*datasets: Any, tokenizer: Any, **options: Unpack[BuildOptions]) -> Planned:

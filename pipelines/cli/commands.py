@@ -4,7 +4,6 @@ Large libraries are imported only when a command runs, so that --help is fast. T
 stdout and stderr are in docs/reference/cli/prep-tfrecords.md.
 """
 
-import functools
 from typing import Any
 
 import click
@@ -124,8 +123,7 @@ def train_tokenizer(**options: Any) -> None:
     from pipelines.prepare.launch import tokenizer_launcher
 
     configure()
-    watch = functools.partial(printing.watch_rows, doing="learning from")
-    trained = tokenizer_launcher.train_tokenizer(request, watch=watch)
+    trained = tokenizer_launcher.train_tokenizer(request, watch=printing.watch)
     printing.trained_tokenizer(trained)
     write_json(trained.to_json())
 
@@ -147,8 +145,7 @@ def export_dataset(dataset: str, beam_args: tuple[str, ...], **options: Any) -> 
     from pipelines.terminal.tables import duration
 
     configure()
-    watch = functools.partial(printing.watch_rows, doing="exporting")
-    exported = exporting.export(dataset, settings, watch=watch)
+    exported = exporting.export(dataset, settings, watch=printing.watch)
     rows = sum(shard.num_examples for shard in exported.shards)
     tokens = sum(shard.num_tokens for shard in exported.shards)
     if not is_quiet():

@@ -102,7 +102,7 @@ def _verify_export(root: str, *, repair: bool) -> bool:
         return False
     again = "delete the damaged files and run the same export again, which writes missing files"
     if repair:
-        raise ConfigError(f"--repair of {root}: the folder is an export, expected a dataset", remedy=again)
+        raise ConfigError(f"--repair with {root}: the folder is an export, expected a dataset", remedy=again)
     checked = list(export_record.problems(root, record))
     damaged = [{"file": name, "problem": problem} for name, problem in checked if problem]
     for file in damaged:
@@ -151,15 +151,17 @@ _size = functools.partial(click.option, type=click.IntRange(min=1), show_default
 @click.option(
     "--region", metavar="REGION", help="Region of the TPU or the workers, to compare with the bucket's location."
 )
-@click.option("--tpu", type=click.Choice(["node", "vm"]), help="Check DATASET for a TPU of this kind.")
+@click.option(
+    "--tpu",
+    type=click.Choice(["node", "vm"]),
+    help="Kind of TPU to check DATASET for. Default: node for gs://, else vm.",
+)
 @_size("--global-batch-size", default=1024, help="Examples in a step, with --tpu.")
 @_size("--replicas", "num_replicas", default=8, help="TPU cores, with --tpu.")
 @_size("--hosts", "num_hosts", default=1, help="TPU hosts, with --tpu.")
 @common(progress=False)
 def doctor(dataset: str | None, output: str | None, region: str | None, tpu: Any, **sizes: int) -> None:
     """Check whether a build can write to OUT, or whether a TPU can read a finished DATASET.
-
-    The default of --tpu is node for a dataset on gs://, and vm for a local dataset.
 
     For OUT, it writes, reads, lists and deletes a small object, and shows the credentials used.
 

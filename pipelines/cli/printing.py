@@ -21,7 +21,6 @@ from pipelines.prepare.launch.built import Built
 from pipelines.prepare.launch.estimate import Estimate
 from pipelines.prepare.launch.tokenizer_launcher import TrainedTokenizer
 from pipelines.prepare.options.suggestions import about_fim
-from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.process.cores import cores
 from pipelines.prepare.process.progress import Progress, polled
 from pipelines.prepare.sources.rows.unused_rows import words_of
@@ -43,17 +42,12 @@ def count(number: int) -> str:
     return f"{number / 1e6:,.1f} M" if number < 10_000_000_000 else f"{number / 1e9:,.1f} G"
 
 
-def watch(tasks: list[ShardTask], progress: Progress) -> contextlib.AbstractContextManager[None]:
-    """Show the progress of `tasks` during the context."""
-    if not tasks:
-        return contextlib.nullcontext()
-    doing = f"making {some(len(tasks), 'shard')}, reading"
-    return watch_rows(sum(task.num_rows for task in tasks), progress, doing=doing)
-
-
 @contextlib.contextmanager
-def watch_rows(total: int, progress: Progress, *, doing: str) -> Iterator[None]:
+def watch(doing: str, total: int, progress: Progress) -> Iterator[None]:
     """Show progress over `total` rows during the context: a bar on a terminal, lines elsewhere."""
+    if not total:
+        yield
+        return
     out, bar, seconds = console(), None, _LINE_SECONDS
     out.print(f"{doing} {some(total, 'row')}")
     if not shows_progress():

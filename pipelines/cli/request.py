@@ -57,7 +57,7 @@ def takes_job(*, output_required: bool) -> Callable[[Command], Command]:
         allow_from_autoenv=False,
         is_eager=True,  # sets defaults before other options are parsed
         callback=_use_file,
-        help="YAML file of options by their long names, without dashes. Options on the command line override it.",
+        help="YAML file of options by their long names, without leading dashes. The command line overrides them.",
     )
     more = {"Source": _FUNCTION_OPTIONS, "Options file": [options_file]}
     by_layout = dict.fromkeys(option.group for config in (LayoutConfig, SourceConfig) for option in declared(config))

@@ -392,7 +392,7 @@ class TestBadOutput:
             ("file/below", "cannot be written: ", "an --output that is a folder"),
             ("x" * 300, "File name too long", "a shorter --output"),
             ("/proc/prep-tfrecords", "No such file or directory", "where folders can be made"),
-            ("nothing://bucket/out", "no way to open this address", "a local folder or a gs:// address"),
+            ("nothing://bucket/out", "this address cannot be opened", "a local folder or a gs:// address"),
         ],
     )
     def test_a_place_that_cannot_hold_a_folder_is_named(

@@ -24,7 +24,6 @@ from pipelines.prepare.audit.decode import DecodedRow
 from pipelines.prepare.audit.trace import Contribution, Traced
 from pipelines.prepare.launch.built import Built
 from pipelines.prepare.launch.estimate import Cost, Estimate
-from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.sources.rows.unused_rows import words_of
 from pipelines.terminal import tables
@@ -33,7 +32,7 @@ from tests.building import REVIEWS, reviews
 from tests.support import seams
 from tfrecord_io.shown import visible
 
-TASKS = [ShardTask(split="train", index=index, count=2, num_rows=50) for index in (0, 1)]
+MAKING = ("making 2 shards, reading", 100)
 
 
 @pytest.fixture(autouse=True)
@@ -84,7 +83,7 @@ def test_at_80_columns_no_table_cuts_or_breaks_what_one_needs(monkeypatch: pytes
 
 def test_without_a_terminal_progress_is_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
     progress = Progress()
-    with printing.watch(TASKS, progress):
+    with printing.watch(*MAKING, progress):
         progress.add(rows=25, tokens=1000, num_bytes=2_000, shards=1)
         text = ""
         while "\n 25%" not in text:
@@ -98,9 +97,9 @@ def test_without_a_terminal_progress_is_plain_lines(capsys: pytest.CaptureFixtur
 
 
 def test_without_tasks_nothing_is_said_and_nothing_after_the_work_fails(capsys: pytest.CaptureFixture[str]) -> None:
-    with printing.watch([], Progress()), pytest.raises(ArithmeticError), printing.watch(TASKS[:1], Progress()):
+    with printing.watch("reading", 0, Progress()), pytest.raises(ArithmeticError), printing.watch(*MAKING, Progress()):
         raise ArithmeticError
-    assert capsys.readouterr().err.startswith("making 1 shard, reading 50 rows\n")
+    assert capsys.readouterr().err.startswith("making 2 shards, reading 100 rows\n")
     time.sleep(0.05)
     assert capsys.readouterr().err == ""
 
@@ -232,7 +231,7 @@ def test_what_is_said_by_the_way_is_shown_whatever_it_is(note: str) -> None:
 
     def watch() -> None:
         progress = Progress()
-        with printing.watch(TASKS, progress):
+        with printing.watch(*MAKING, progress):
             progress.post_note(note)
 
     told = printed(watch)

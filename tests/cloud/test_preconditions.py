@@ -45,10 +45,12 @@ class TestObjects:
         gcs.write(bucket, "file", b"old")
         for seen in (0, storage.versions([path])[path]):
             gcs.write(bucket, "file", b"n" * size)
-            with pytest.raises(OutputError, match=f"{path}: not written, since another job has written it") as caught:
+            with pytest.raises(
+                OutputError, match=f"{path}: not written, since another job has written this file"
+            ) as caught:
                 storage.write_bytes(path, b"o" * size, replacing=seen)
             now = storage.versions([path])[path]
-            assert f"expected generation {seen or 'none'}, got {now}" in caught.value.cause
+            assert f"found version {now}, expected {seen or 'none'}" in caught.value.cause
             assert "let one job at a time write" in caught.value.remedy
             assert "upload_id" not in "".join(traceback.format_exception(caught.value))
             assert gcs.read(bucket, "file") == b"n" * size
@@ -58,7 +60,7 @@ class TestObjects:
         gcs.write(bucket, "file", b"old")
         seen = storage.versions([path])[path]
         gcs.delete(bucket, "file")
-        with pytest.raises(OutputError, match=f"since it was deleted .*expected generation {seen}, got none"):
+        with pytest.raises(OutputError, match=f"since this file was deleted .*found version none, expected {seen}"):
             storage.write_bytes(path, b"o" * size, replacing=seen)
         assert gcs.names(bucket) == []
 
@@ -136,7 +138,7 @@ class TestJobs:
             return dataclasses.replace(job, job=dataclasses.replace(job.job, splits=splits))
 
         delayed("dataset_info.json", lambda: committed(one_split("validation")))
-        with pytest.raises(OutputError, match="not written, since another job has written it"):
+        with pytest.raises(OutputError, match="not written, since another job has written this file"):
             committed(one_split("train"))
         assert building.read_manifest(f"gs://{bucket}/out").splits.keys() == {"validation"}
         committed(one_split("train"))
@@ -167,7 +169,7 @@ class TestJobs:
         for each in gcs.names(bucket, name):
             gcs.delete(bucket, each)
         delayed(name, lambda: gcs.write(bucket, name, b"of a newer job"))
-        with pytest.raises(OutputError, match=f"{name}: not written, since another job has written it"):
+        with pytest.raises(OutputError, match=f"{name}: not written, since another job has written this file"):
             shard_writer.write(task, job.job, job.encoder)
         assert gcs.read(bucket, name) == b"of a newer job"
 

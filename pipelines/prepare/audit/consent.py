@@ -47,7 +47,7 @@ def steps_to_run(stored: Sequence[UserFunction], consent: Consent, *, root: str)
             raise ConfigError(
                 f"{root}: the dataset has stored functions that must run on its rows, {_listed(stored)}; none was run",
                 remedy=f"if you have the functions, name them again: {again}; or read their text in the dataset's "
-                ".prep/*/source.json, and give --run-stored-functions if you trust it",
+                ".prep/*/source.json, and give --run-stored-functions if you trust that code",
             )
         return stored
     located = user_functions.locate(consent.functions)
@@ -70,7 +70,7 @@ def steps_to_run(stored: Sequence[UserFunction], consent: Consent, *, root: str)
                 f"{mine.option}: {mine.path} differs from the module that the dataset was made with (sha256 "
                 f"{mine.digest[:16]}…, expected {theirs.digest[:16]}…)",
                 remedy="give the unchanged module; or read its text in the dataset's .prep/*/source.json, and give "
-                "--run-stored-functions if you trust it",
+                "--run-stored-functions if you trust that code",
             )
     for function in located:
         user_functions.load(function)
@@ -83,8 +83,8 @@ def source_to_open(stored: str, consent: Consent, *, root: str) -> str:
         return consent.source
     if not os.path.isabs(stored) or "://" in stored:
         raise SourceError(
-            f"{root}: the dataset names {stored!r} as its source, which is not on this machine, and is fetched only if "
-            "you name it",
+            f"{root}: the dataset names {stored!r} as its source, which is not on this machine; a remote source is "
+            "read only if you name it",
             remedy=f"give --source {stored} if you trust it, or --source with the path of your copy",
         )
     if not _is_plain(stored):

@@ -52,7 +52,9 @@ def load_tokenizer(root: str) -> Any:
     folder = storage.join(root, "tokenizer")
     files = storage.read_folder(folder)
     if not files:
-        raise ReaderError(f"{folder}: no tokenizer", remedy=f"run `prep-tfrecords verify {root} --repair`")
+        raise ReaderError(
+            f"{folder}: the dataset's tokenizer is missing", remedy=f"run `prep-tfrecords verify {root} --repair`"
+        )
     return saved_copy.load(files)
 
 

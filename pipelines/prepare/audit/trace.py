@@ -143,7 +143,7 @@ def _without_rejected(rows: np.ndarray, ledger: Ledger, *, path: str) -> np.ndar
             usable = rows[~np.isin(rows, np.array(listed, np.int64))]
     if len(rows) - len(usable) != rejected:
         raise FormatError(
-            f"{path}: the list has {some(len(rows) - len(usable), 'row')} of this shard, expected {rejected:,}",
+            f"{path}: {some(len(rows) - len(usable), 'rejected row')} of this shard, expected {rejected:,}",
             remedy="run `prep-tfrecords verify --repair` on the dataset, which writes this list again",
         )
     return usable
@@ -190,7 +190,8 @@ def record_rows(root: str, manifest: Manifest, split: str) -> np.ndarray:
         if len(rows) != shards[index].num_examples:
             raise FormatError(
                 f"{shards[index].name}: {some(shards[index].num_examples, 'record')}, expected one for each of its "
-                f"{some(len(rows), 'row')}"
+                f"{some(len(rows), 'row')}",
+                remedy=f"run `prep-tfrecords verify {root} --repair`",
             )
         numbers.append(rows)
     return np.concatenate(numbers)

@@ -64,7 +64,7 @@ def verify_files(root: str, manifest: Manifest) -> Iterator[CheckedFile]:
                 yield CheckedFile(part="rejected", file=file, problem=problem, split=split_name, index=index)
             seen.add(task)
     digest = bytes_digest(storage.read_folder(storage.join(root, "tokenizer")))
-    problem = "" if digest == manifest.tokenizer.content_sha256 else "another tokenizer than the manifest's"
+    problem = "" if digest == manifest.tokenizer.content_sha256 else "differs from the tokenizer in the manifest"
     yield CheckedFile(part="tokenizer", file="tokenizer", problem=problem)
     for name, content in tfds.files(manifest).items():
         problem = _problem(storage.join(root, name), content, otherwise="differs from the manifest")

@@ -80,7 +80,8 @@ class ArrayRecordWriter(ExampleWriter):
         super().check()
         if importlib.util.find_spec("array_record") is None:
             raise ConfigError(
-                "--to arrayrecord needs the package array_record", remedy="pip install 'prep-tfrecords[arrayrecord]'"
+                "--to arrayrecord needs the package array_record",
+                remedy="run `pip install 'prep-tfrecords[arrayrecord]'`",
             )
 
     def files(self, batches: Iterator[Columns]) -> dict[str, bytes]:

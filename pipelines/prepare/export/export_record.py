@@ -93,7 +93,8 @@ def read(root: str) -> ExportRecord | None:
         )
     except WRONG as error:
         raise FormatError(
-            f"{path}: not the record of an export ({error!r:.200})", remedy="delete this folder, and export again"
+            f"{path}: damaged, or not written by `prep-tfrecords export` ({error!r:.200})",
+            remedy="delete this folder, and export again",
         ) from error
 
 

@@ -55,7 +55,9 @@ class ExportSettings:
     )
     output: str = option(f"New folder, local or at a {ADDRESS} address.", flags="--output -o", metavar="DIR")
     splits: tuple[str, ...] = option("Split to export; repeatable. Default: all.", (), flags="--split")
-    workers: int | None = option("Worker processes; any number gives the same output.", None, metavar="N", least=1)
+    workers: int | None = option(
+        "Worker processes; any number gives the same output. Default: one per core.", None, metavar="N", least=1
+    )
     beam_args: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

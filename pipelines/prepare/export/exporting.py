@@ -7,14 +7,12 @@ that affects the files. A shard is exported only after it was read completely an
 from __future__ import annotations
 
 import collections
-import contextlib
 import dataclasses
 import functools
 import hashlib
 import json
 import logging
 import time
-from collections.abc import Callable
 from importlib import metadata
 from typing import Any
 
@@ -32,7 +30,7 @@ from pipelines.prepare.export.olmo import OlmoWriter
 from pipelines.prepare.export.parquet import ParquetWriter
 from pipelines.prepare.export.writer import Writer
 from pipelines.prepare.options.addresses import ADDRESS
-from pipelines.prepare.process.progress import Progress
+from pipelines.prepare.process.progress import Progress, Watch, unwatched
 from pipelines.prepare.runners import here
 from pipelines.prepare.runners.runner import Work
 from pipelines.prepare.storage import local_storage
@@ -43,8 +41,6 @@ from tfrecord_io.manifest import Manifest, Shard
 from tfrecord_io.shown import some
 
 _log = logging.getLogger(__name__)
-
-Watch = Callable[[int, Progress], contextlib.AbstractContextManager[None]]
 
 WRITERS: dict[ExportFormat, type[Writer]] = {
     "parquet": ParquetWriter,
@@ -67,10 +63,8 @@ class Exported:
     seconds: float
 
 
-def export(root: str, settings: ExportSettings, *, watch: Watch | None = None) -> Exported:
+def export(root: str, settings: ExportSettings, *, watch: Watch = unwatched) -> Exported:
     """Export the dataset in `root`, or complete an unfinished export.
-
-    `watch(num_rows, progress)`: a context manager that is open while the rows are exported.
 
     Raises: ManifestError if there is no finished dataset; ConfigError if the settings do not fit the dataset;
         CorruptRecordError for a damaged shard; OutputError if the output folder has other content or cannot be written.
@@ -97,7 +91,7 @@ def export(root: str, settings: ExportSettings, *, watch: Watch | None = None) -
         progress, total = Progress(), sum(task.shard.num_examples for task in missing)
         if missing:
             largest = max(task.shard.num_bytes for task in missing)
-            with watch(total, progress) if watch else contextlib.nullcontext():
+            with watch("exporting", total, progress):
                 work = Work(
                     function=export_shard,
                     tasks=missing,
@@ -219,9 +213,9 @@ class _Job:
         finished = self.finished()
         if missing := [task.shard.name for task in self.tasks if task.shard.name not in finished]:
             raise OutputError(
-                f"{self.output}: the job is done, but {some(len(missing), 'exported shard')} cannot be found here, "
-                f"first that of {missing[0]}",
-                remedy=f"workers on other machines need an --output that they share with this one, such as {ADDRESS}",
+                f"{self.output}: the job is done, but {some(len(missing), 'exported shard')} cannot be found here; the "
+                f"first is that of {missing[0]}",
+                remedy=f"give an --output that the workers share with this machine, such as {ADDRESS}BUCKET/FOLDER",
             )
         tokenizer = storage.read_folder(storage.join(self.root, "tokenizer"))
         exported = {

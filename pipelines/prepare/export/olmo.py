@@ -49,8 +49,8 @@ class OlmoWriter(Writer):
         if not counts["not_by_eos"]:
             return ""
         return (
-            f"{counts['not_by_eos']:,} of {some(counts['documents'], 'document')} without an EOS at the end, or with "
-            "another one before it. OLMo-core cuts local files at each EOS; give use_array_if_local=False "
+            f"{counts['not_by_eos']:,} of {some(counts['documents'], 'document')} have no EOS at the end, or one "
+            "before the end. OLMo-core cuts local files at each EOS; give use_array_if_local=False "
             "(OLMo-core 3), so that it reads the borders of documents from the .csv.gz files"
         )
 

@@ -54,8 +54,8 @@ class Writer(abc.ABC):
         settings.chosen(schema.names)
         if schema.with_role("token_ids") is None:
             raise ConfigError(
-                f"--to {settings.to}: its files have one text per document, but a record here has two answers",
-                remedy="export to parquet",
+                f"--to {settings.to}: these files hold one text per document, but records here have two answers",
+                remedy="export with --to parquet",
             )
         features = [feature for feature in schema.features if feature.constant is None or feature.role in roles]
         dropped = [feature.name for feature in features if feature.name in settings.dropped and feature.role in roles]
@@ -70,6 +70,6 @@ class Writer(abc.ABC):
         if lost:
             content = "token ids and a mask of the learned ones" if "loss_mask" in roles else "token ids alone"
             raise ConfigError(
-                f"--to {settings.to}: its files hold {content}, so {', '.join(lost)} would be lost",
-                remedy=f"add {' '.join(f'--drop {name}' for name in lost)}, or export to parquet",
+                f"--to {settings.to}: these files hold {content}, so {', '.join(lost)} would be lost",
+                remedy=f"add {' '.join(f'--drop {name}' for name in lost)}, or export with --to parquet",
             )

@@ -9,12 +9,10 @@ run the tasks        shards, runners   make the shards that have no valid receip
 commit               dataset.commit    write the manifest
 """
 
-import contextlib
 import dataclasses
 import functools
 import logging
 import time
-from collections.abc import Callable
 
 from pipelines.prepare import runners, storage
 from pipelines.prepare.dataset import fingerprint, own_files, plan_files, receipts, reservation, source_record, tfds
@@ -26,7 +24,7 @@ from pipelines.prepare.launch.open_job import OpenJob, OpenRequest, open_job, op
 from pipelines.prepare.options.addresses import ADDRESS
 from pipelines.prepare.options.config import PrepareConfig
 from pipelines.prepare.plan.planning import ShardTask
-from pipelines.prepare.process.progress import Progress
+from pipelines.prepare.process.progress import Progress, Watch, unwatched
 from pipelines.prepare.runners import here
 from pipelines.prepare.runners.runner import Runner
 from pipelines.prepare.shards import shard_maker
@@ -36,16 +34,13 @@ from pipelines.prepare.tokenize import engines
 from tfrecord_io.errors import FingerprintMismatchError, FormatError, OutputError
 from tfrecord_io.format.json_fields import WRONG, count, mapping
 from tfrecord_io.manifest import Ledger, Manifest
+from tfrecord_io.shown import some
 
 _log = logging.getLogger(__name__)
 
-Watch = Callable[[list[ShardTask], Progress], contextlib.AbstractContextManager[None]]
 
-
-def build(config: PrepareConfig, *, watch: Watch | None = None) -> Built:
+def build(config: PrepareConfig, *, watch: Watch = unwatched) -> Built:
     """Build the dataset, keeping the shards that an earlier run of the same build finished.
-
-    `watch(tasks, progress)`: a context manager that is open while the tasks run.
 
     Raises: a PrepError for every fault that a user can cause. Unless this returns, no manifest is written.
     """
@@ -59,7 +54,7 @@ def build(config: PrepareConfig, *, watch: Watch | None = None) -> Built:
         logger.handlers = handlers
 
 
-def _build(config: PrepareConfig, *, watch: Watch | None) -> Built:
+def _build(config: PrepareConfig, *, watch: Watch) -> Built:
     began, root = time.perf_counter(), config.output.root
     runner = runners.choose(config.beam_args, workers=config.workers)
     runner.check(root)
@@ -122,22 +117,21 @@ def _complete_dataset(request: OpenRequest) -> tuple[Manifest, int, int] | None:
     return dataset, 0, len(shards)
 
 
-def _make_missing(request: OpenRequest, runner: Runner, *, watch: Watch | None) -> tuple[Manifest, int, int]:
+def _make_missing(request: OpenRequest, runner: Runner, *, watch: Watch) -> tuple[Manifest, int, int]:
     progress = Progress()
     opened = open_job(request, runner=runner, progress=progress)
     with row_names.by_file(opened):
         return _completed(opened, runner, watch=watch, progress=progress)
 
 
-def _completed(
-    opened: OpenJob, runner: Runner, *, watch: Watch | None, progress: Progress
-) -> tuple[Manifest, int, int]:
+def _completed(opened: OpenJob, runner: Runner, *, watch: Watch, progress: Progress) -> tuple[Manifest, int, int]:
     request, tasks = opened.request, _plan(opened)
     receipts_of_tasks = receipts.find(opened.job, tasks)
     missing = [task for task, receipt in zip(tasks, receipts_of_tasks, strict=True) if receipt is None]
     if request.former is not None and tfds.files(request.former):
         _log.warning("TFDS cannot open a dataset with appended rows, so dataset_info.json will be removed")
-    with watch(missing, progress) if watch else contextlib.nullcontext():
+    doing, num_rows = f"making {some(len(missing), 'shard')}, reading", sum(task.num_rows for task in missing)
+    with watch(doing, num_rows, progress):
         dataset = _run(opened, missing, runner, progress=progress)
     shards_of = {split: dataset.splits[split].by_task() for split in opened.job.splits}
     made, total = (sum(len(shards_of[task.split][task.index]) for task in part) for part in (missing, tasks))

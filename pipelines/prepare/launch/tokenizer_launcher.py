@@ -6,7 +6,6 @@ import functools
 import os
 import tempfile
 import time
-from collections.abc import Callable
 from typing import Any
 
 from pipelines import stages
@@ -15,7 +14,7 @@ from pipelines.prepare.launch import ingesting, open_job
 from pipelines.prepare.options import paths
 from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.options.tokenizer_options import TokenizerRequest
-from pipelines.prepare.process.progress import Progress
+from pipelines.prepare.process.progress import Progress, Watch, unwatched
 from pipelines.prepare.process.threads import in_background, wait_for
 from pipelines.prepare.sources.columns.column_planning import plan_columns
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, Inputs
@@ -32,8 +31,6 @@ from tfrecord_io.errors import ColumnError, ConfigError
 from tfrecord_io.shown import some
 
 _RECORDED = ("vocab_size", "special_tokens", "min_frequency", "lowercase", "sample")
-
-Watch = Callable[[int, Progress], contextlib.AbstractContextManager[None]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -74,10 +71,8 @@ class TrainedTokenizer:
         }
 
 
-def train_tokenizer(request: TokenizerRequest, *, watch: Watch | None = None) -> TrainedTokenizer:
+def train_tokenizer(request: TokenizerRequest, *, watch: Watch = unwatched) -> TrainedTokenizer:
     """Train a tokenizer and write its folder.
-
-    `watch(num_rows, progress)`: a context manager that is open during the training run.
 
     Raises: a PrepError for every fault that a user can cause. Unless this returns, no complete tokenizer is written.
     """
@@ -114,14 +109,14 @@ def train_tokenizer(request: TokenizerRequest, *, watch: Watch | None = None) ->
     return trained
 
 
-def _train(source: TrainingTexts, template: StyleTemplate, request: TokenizerRequest, *, watch: Watch | None) -> Any:
+def _train(source: TrainingTexts, template: StyleTemplate, request: TokenizerRequest, *, watch: Watch) -> Any:
     progress = Progress()
     characters: list[str] = []
     if request.kind == "wordpiece":
         stages.begin(f"collecting the characters of {some(source.num_rows, 'row')}")
         characters = training.characters_of(source, template)
     try:
-        with watch(source.num_rows, progress) if watch else contextlib.nullcontext():
+        with watch("learning from", source.num_rows, progress):
             # The trainers do not check for signals, so only a training run in the background can be ended by Ctrl-C.
             learned = in_background(
                 lambda: training.train(source.read(progress), template, request, characters=characters)

@@ -46,7 +46,7 @@ def parse(option: str | Sequence[int], *, max_length: int | None) -> tuple[int, 
     if not all(short < long for short, long in itertools.pairwise((0, *lengths))):
         raise ConfigError(f"--bucket-lengths {listed}, expected ascending lengths of at least 1", remedy=_REMEDY)
     if lengths[-1] > MOST_TOKENS:
-        raise ConfigError(f"--bucket-lengths {lengths[-1]}, expected at most {MOST_TOKENS}", remedy=_REMEDY)
+        raise ConfigError(f"--bucket-lengths {lengths[-1]}, expected at most {MOST_TOKENS} tokens", remedy=_REMEDY)
     if max_length is not None and lengths[-1] != max_length:
         raise ConfigError(
             f"--bucket-lengths {listed} with --max-length {max_length}, expected the largest length to be "

@@ -121,7 +121,7 @@ class PrepareConfig:
     engine: EngineName = _tokenizer(
         "Implementation of the tokenizer; all give the same tokens, auto chooses the fastest.", "auto"
     )
-    seed: int = _shards("Seed of the shuffle and of fill-in-the-middle.", 0, least=0, fingerprint="always")
+    seed: int = _shards("Seed for the shuffle and for fill-in-the-middle.", 0, least=0, fingerprint="always")
     shuffle: bool = _shards(
         "Shuffle rows, or keep the source's order.", True, flags="--shuffle/--no-shuffle", fingerprint="always"
     )

@@ -256,10 +256,10 @@ class SourceConfig:
         metavar="ROWS",
         least=1,
     )
-    messages_column: str | None = _column("Column of conversations. Default: the usual names.", "chat")
+    messages_column: str | None = _column("Column of conversations. Default: messages or conversations.", "chat")
     tools_column: str | None = _column("Column of tools for the chat template. Default: tools.", "chat", "preference")
     system_column: str | None = _column("Column of system messages. Default: system.", "chat", "preference")
-    prompt_column: str | None = _column("Column of prompts. Default: the usual names.", "chat", "preference")
+    prompt_column: str | None = _column("Column of prompts. Default: prompt or instruction.", "chat", "preference")
     completion_column: str | None = _column("Column of answers to the prompts. Default: completion.", "chat")
     chosen_column: str | None = _column("Column of preferred answers. Default: chosen.", "preference")
     rejected_column: str | None = _column("Column of rejected answers. Default: rejected.", "preference")

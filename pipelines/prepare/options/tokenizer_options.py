@@ -80,10 +80,10 @@ class TokenizerRequest:
             )
         require_taken(self, "--kind", self.kind)
         for token in self.special_tokens:
-            if not token.strip() or self.special_tokens.count(token) > 1:
-                raise ConfigError(
-                    f"--special-token {token!r} is blank, or given twice", remedy="give each special token once"
-                )
+            if not token.strip():
+                raise ConfigError(f"--special-token {token!r} is blank", remedy="give a token with visible characters")
+            if self.special_tokens.count(token) > 1:
+                raise ConfigError(f"--special-token {token!r} is given twice", remedy="give each special token once")
 
     @property
     def chosen_style(self) -> Style:

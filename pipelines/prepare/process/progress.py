@@ -54,6 +54,15 @@ class Progress:
             return notes
 
 
+# Called with the activity, the number of rows and the counters; returns a context manager that is open while tasks run.
+Watch = Callable[[str, int, Progress], contextlib.AbstractContextManager[None]]
+
+
+def unwatched(doing: str, num_rows: int, progress: Progress) -> contextlib.AbstractContextManager[None]:
+    """Show no progress. Has the type `Watch`."""
+    return contextlib.nullcontext()
+
+
 @contextlib.contextmanager
 def polled(call: Callable[[], None], *, seconds: float) -> Iterator[None]:
     """Call a function every `seconds` seconds in a thread during the context, and once at the end."""

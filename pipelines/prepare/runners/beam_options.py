@@ -108,9 +108,9 @@ def parse(beam_args: Sequence[str], *, workers: int | None = None) -> PipelineOp
     # DirectRunner's other modes listen on all network addresses and unpickle data from anybody.
     if is_direct(options) and (direct.direct_running_mode != "in_memory" or direct.direct_num_workers != 1):
         raise ConfigError(
-            f"--direct_running_mode={direct.direct_running_mode} --direct_num_workers={direct.direct_num_workers}: "
-            "several workers of DirectRunner open ports through which anybody could run code here, expected in_memory "
-            "and 1",
+            f"--direct_running_mode={direct.direct_running_mode} --direct_num_workers={direct.direct_num_workers}, "
+            "expected in_memory and 1: several workers of DirectRunner open ports through which anybody could run code "
+            "on this machine",
             remedy="leave both options out; to use all cores of this machine, build without Beam options",
         )
     return options
@@ -131,7 +131,7 @@ def job_server_running(pipeline: beam.Pipeline, options: PipelineOptions) -> Ite
         raise PrepError(
             f"--runner={runner_name(options)} without --job_endpoint, in a thread: Beam starts job servers in the main "
             "thread only",
-            remedy="start a job server, and give its address with --job_endpoint",
+            remedy="build in the main thread, or start a job server yourself and give its address with --job_endpoint",
         )
     on_interrupt = signal.getsignal(signal.SIGINT)
     try:

@@ -59,7 +59,7 @@ def check(options: PipelineOptions, *, root: str) -> None:
         )
     if storage.local_path(root) is not None:
         raise ConfigError(
-            f"--output {root} is a folder of this machine, which Dataflow's workers cannot reach",
+            f"--output {root} is a folder on this machine, which Dataflow's workers cannot reach",
             remedy="give --output gs://BUCKET/FOLDER",
         )
     storage.list_names(cloud.temp_location or cloud.staging_location)
@@ -113,8 +113,8 @@ class Monitor:
             does, kept = "copies the source", "copied rows"
         return PrepError(
             f"interrupted, but the Dataflow job {self._job_id} still runs and {does} without this process",
-            remedy=f"to end the job: gcloud dataflow jobs cancel {self._job_id} --region={self._region} "
-            f"--project={self._project}; {kept} are kept, and the same command continues from there",
+            remedy=f"to end the job, run `gcloud dataflow jobs cancel {self._job_id} --region={self._region} "
+            f"--project={self._project}`; {kept} are kept, and the same build command continues from there",
         )
 
     def _follow(self, result: Any) -> None:

@@ -25,7 +25,7 @@ _KNOWN = (
     (
         r"ModuleNotFoundError: No module named '([^']+)'",
         "a worker has no module {0}",
-        "install the version of prep-tfrecords that is used here on the workers",
+        "install this machine's version of prep-tfrecords on the workers",
     ),
     (
         r"already (?:an )?active job named ([\w-]+)",
@@ -59,7 +59,7 @@ _KNOWN = (
     ),
     (
         r"StatusRuntimeException: CANCELLED: client cancelled|RuntimeError: Channel closed prematurely",
-        "a worker process died in the middle of its work",
+        "a worker process died during its work",
         f"{AGAIN}; if the machine ran out of memory, use fewer workers",
     ),
 )

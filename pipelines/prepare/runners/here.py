@@ -157,31 +157,25 @@ def _dismiss(busy: Sequence[Child], free: Sequence[Child]) -> None:
 
 
 def number(
-    tasks: int,
-    *,
-    task_bytes: int,
-    wanted: int | None,
-    default: int | None = None,
-    most: int | None = None,
-    threaded: bool = False,
+    tasks: int, *, task_bytes: int, wanted: int | None, default: int | None = None, threaded: bool = False
 ) -> int:
     """Return the number of child processes for tasks of `task_bytes` each; 0 to run them in this process.
 
     `wanted`: the number that the user requests. Otherwise, `default` or the number of cores is limited by memory.
-    `most`: the largest number that saves time. Children that save no time are left out: for 4 tasks, 3 children take as
-    long as 2. `threaded`: this process can use all cores without children.
+    Children that save no time are left out: for 4 tasks, 3 children take as long as 2. `threaded`: this process can use
+    all cores without children.
     """
-    requested = min(tasks, wanted or default or cores())
-    if requested <= 1 or tasks * task_bytes < (_THREADED_BYTES if threaded else _SMALL_BYTES):
+    children = min(tasks, wanted or default or cores())
+    if children <= 1 or tasks * task_bytes < (_THREADED_BYTES if threaded else _SMALL_BYTES):
         return 0
-    limits = [] if most is None else [(most, f"only {some(most, 'core')} can be used")]
-    if wanted is None:
-        room = max(1, int(_SHARE_OF_MEMORY * memory_bytes() / (_CHILD_BYTES + 3 * task_bytes)))
-        fit = f"no more fit into {100 * _SHARE_OF_MEMORY:.0f} % of {memory_bytes() / 1e9:.1f} GB of memory"
-        limits.append((room, f"{fit}; give --workers N for another number"))
-    children, why = min([(requested, ""), *limits], key=lambda limit: limit[0])
-    if why:
-        _log.warning("%s instead of %d: %s", some(children, "worker"), requested, why)
+    room = max(1, int(_SHARE_OF_MEMORY * memory_bytes() / (_CHILD_BYTES + 3 * task_bytes)))
+    if wanted is None and room < children:
+        _log.warning(
+            "%s instead of %d, since no more fit into %.0f %% of the machine's %.1f GB of memory; give --workers N for "
+            "another number",
+            *(some(room, "worker"), children, 100 * _SHARE_OF_MEMORY, memory_bytes() / 1e9),
+        )
+        children = room
     rounds = math.ceil(tasks / children)
     children = math.ceil(tasks / rounds)
     return children if children > 1 else 0

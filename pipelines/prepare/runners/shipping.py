@@ -51,8 +51,8 @@ def require_versions(expected: Mapping[str, str]) -> None:
         if version != expected.get(name, version)
     ]:
         raise PrepError(
-            f"a worker has other versions than the launcher: {'; '.join(wrong)}",
-            remedy="install the launcher's versions in the workers' image, or leave out --sdk_container_image, "
+            f"a worker's packages differ from those where the build was started: {'; '.join(wrong)}",
+            remedy="install the expected versions in the workers' image, or leave out --sdk_container_image, "
             "--setup_file, --extra_package and --requirements_file",
         )
 

@@ -53,9 +53,12 @@ def make(
 
     Raises: PrepError with the shard's name if a worker process died; errors of `shard_writer.write` and of the runner.
     """
-    processes = _processes(job, keys, task_bytes, workers, concurrent=encoder.concurrent) if runner.is_here else 0
-    maker = ShardMaker(job)
+    processes, maker = 0, ShardMaker(job)
     if runner.is_here:
+        is_local = storage.local_path(job.root) is not None
+        # For a bucket, two processes per core: one makes a shard while the other uploads one.
+        default, threaded = cores() if is_local else 2 * cores(), is_local and encoder.concurrent
+        processes = here.number(len(keys), task_bytes=task_bytes, wanted=workers, default=default, threaded=threaded)
         threads = max(1, cores() // max(1, processes))
         maker = ShardMaker(job, threads, _packed(encoder) if processes else b"", encoder=None if processes else encoder)
     place = f"{job.root} {job.work_path()}"
@@ -73,16 +76,6 @@ def make(
         make(job, left, finish, runner=runner, encoder=job.open_encoder(), **limits)
     if processes:  # a worker that died may have left an incomplete file
         reservation.sweep(job.root)
-
-
-def _processes(job: Job, keys: Sequence[TaskKey], task_bytes: int, workers: int | None, *, concurrent: bool) -> int:
-    is_local = storage.local_path(job.root) is not None
-    files = plan_files.task_of(job, keys[0]).located.files if workers and is_local and keys else ()
-    waits = not is_local or any("://" in file.path for file in files)
-    # For a bucket, two processes per core: one makes a shard while the other uploads one.
-    default, most = cores() if is_local else 2 * cores(), None if waits else cores()
-    threaded = is_local and concurrent
-    return here.number(len(keys), task_bytes=task_bytes, wanted=workers, default=default, most=most, threaded=threaded)
 
 
 def _packed(encoder: BatchEncoder) -> bytes:

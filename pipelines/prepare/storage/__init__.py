@@ -25,8 +25,8 @@ from pipelines.prepare.storage.local_storage import PARTIAL as PARTIAL
 from pipelines.prepare.storage.local_storage import make_folder as make_folder
 from pipelines.prepare.storage.local_storage import refuse_links as refuse_links
 from pipelines.prepare.storage.local_storage import sweep as sweep
-from pipelines.prepare.storage.storage_errors import as_output_error, retry_transient, store_of
-from tfrecord_io.errors import FormatError, OutputError, PrepError, SourceError
+from pipelines.prepare.storage.storage_errors import as_output_error, reading, retry_transient, store_of
+from tfrecord_io.errors import FormatError, OutputError, SourceError
 from tfrecord_io.local_paths import local_path as local_path
 
 # Limit for reading a whole file. The largest tokenizers have 40 MB.
@@ -63,7 +63,7 @@ def size(path: str) -> int | None:
     """Return a file's size in bytes, None if it does not exist."""
     local = local_path(path)
     try:
-        with _reading(path):
+        with reading(path):
             return int(describe(path)["size"] or 0) if local is None else os.stat(local).st_size
     except FileNotFoundError:
         return None
@@ -93,17 +93,17 @@ def read_bytes(path: str, *, most_bytes: int = _MOST_BYTES) -> bytes:
     """Read a whole file. Raises: FileNotFoundError; FormatError above `most_bytes`."""
     if local_path(path) is None:
         fs, inner = file_system(path)
-        with _reading(path):
+        with reading(path):
             content: bytes = retry_transient(lambda: fs.cat_file(inner), path=path)
         num_bytes = len(content)
     else:
-        with read_stream(path) as stream, storage_errors.reading(path):
+        with read_stream(path) as stream, reading(path):
             num_bytes = os.fstat(stream.fileno()).st_size
             content = stream.read(num_bytes) if num_bytes <= most_bytes else b""
     if num_bytes > most_bytes:
         raise FormatError(
             f"{path}: more than {most_bytes:,} bytes, the limit for this file",
-            remedy="copy it again from where the dataset was made",
+            remedy="copy the file again from the original dataset",
         )
     return content
 
@@ -139,7 +139,7 @@ def read_many(paths: Sequence[str]) -> list[bytes | None]:
 def read_stream(path: str) -> Iterator[BinaryIO]:
     """Open a file for reading. Raises: FileNotFoundError."""
     local = local_path(path)
-    with _reading(path):
+    with reading(path):
         opened = _open_remote(path) if local is None else os.fdopen(local_storage.open_file(local), "rb")
     with opened as stream:
         yield stream
@@ -156,7 +156,7 @@ def _open_remote(path: str) -> BinaryIO:
 
     def get(start: int, stop: int) -> bytes:
         try:
-            with storage_errors.reading(path):
+            with reading(path):
                 return object_storage.fetch(
                     lambda first, last: fs.cat_file(inner, start=first, end=last, **version), start, stop, path=path
                 )
@@ -173,7 +173,7 @@ def versions(paths: Sequence[str]) -> dict[str, int]:
     """Return each file's version for `write_atomic(replacing=...)`, 0 if missing; {} without conditional writes."""
     if not paths or bucket_of(paths[0]) is None:
         return {}
-    with _reading(paths[0]):
+    with reading(paths[0]):
         return dict(store_of(paths[0]).versions(paths))
 
 
@@ -228,11 +228,9 @@ def delete_files(folder: str, names: Sequence[str], *, inside: str | None = None
         store.delete_files([join(place, name) for name in names], inside=inside)
 
 
-@contextlib.contextmanager
-def as_source_error(path: str) -> Iterator[None]:
+def as_source_error(path: str) -> contextlib.AbstractContextManager[None]:
     """Translate errors of reading user data. Raises: FileNotFoundError; OutputError without a bucket; SourceError."""
-    with _reading(path, SourceError):
-        yield
+    return reading(path, SourceError)
 
 
 def _at(path: str) -> tuple[ModuleType, str]:
@@ -243,19 +241,8 @@ def _at(path: str) -> tuple[ModuleType, str]:
 def _entries(folder: str) -> dict[str, int | None]:
     store, place = _at(folder)
     try:
-        with _reading(folder):
+        with reading(folder):
             sizes = store.entries(place)
     except FileNotFoundError:
         return {}
     return {name: sizes[name] for name in sorted(sizes) if not name.startswith(PARTIAL)}
-
-
-@contextlib.contextmanager
-def _reading(path: str, kind: type[PrepError] = OutputError) -> Iterator[None]:
-    try:
-        with storage_errors.reading(path, kind):
-            yield
-    except FileNotFoundError:
-        if bucket := bucket_of(path):
-            store_of(path).require_bucket(bucket)
-        raise

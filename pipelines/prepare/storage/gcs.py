@@ -185,11 +185,11 @@ def write(path: str, chunks: Iterable[Any], *, inside: str | None = None, replac
     with contextlib.suppress(FileNotFoundError):
         stored = info(path)
     if not content.is_same(stored):
-        reason = "another job has written it" if stored else "it was deleted"
+        reason = "another job has written this file" if stored else "this file was deleted"
         raise OutputError(
-            f"{path}: not written, since {reason} while this job was at work: expected generation "
-            f"{replacing or 'none'}, got {stored.get('generation', 'none')}",
-            remedy="let one job at a time write to this folder, and run the same command again to go on",
+            f"{path}: not written, since {reason} in the meantime (found version "
+            f"{stored.get('generation', 'none')}, expected {replacing or 'none'})",
+            remedy="let one job at a time write to this folder, and run the same command again to continue",
         )
 
 

@@ -47,7 +47,7 @@ def find_credentials() -> Any | None:
     except DefaultCredentialsError as error:
         if key_file := os.environ.get(KEY_FILE):
             raise ConfigError(
-                f"{KEY_FILE}={key_file}: no credentials ({error.args[0]})",
+                f"{KEY_FILE}={key_file}: cannot be used as credentials ({error.args[0]})",
                 remedy="set it to the path of a service account's key file, or unset it",
             ) from error
         return None
@@ -68,7 +68,10 @@ def explanation(bucket: str, done: str, status: int | None, said: str) -> tuple[
     """
     if status == 404:
         make = f"gcloud storage buckets create gs://{bucket} --location=REGION"
-        return f"there is no bucket gs://{bucket}", f"correct the name, or make it where the TPU is: {make}"
+        return (
+            f"there is no bucket gs://{bucket}",
+            f"correct the name, or create the bucket in the TPU's region: {make}",
+        )
     if status == 401:
         return f"no valid credentials for gs://{bucket} ({said})", _LOGIN_REMEDY
     if status not in (400, 403):
@@ -106,6 +109,7 @@ def region_check(described: Any, region: str) -> Check:
         finding = f"the bucket is in several regions of {location}, which may not include {region}"
         remedy = f"for the highest speed and no cost of traffic, keep the dataset in a bucket in {region}"
         return "region", True, finding, remedy
-    finding = f"the bucket is in {location}, the TPU in {region}: every epoch is read across regions, at a cost"
-    remedy = f"gcloud storage buckets create gs://{described.name}-{region} --location={region}"
+    finding = f"the bucket is in {location} and the TPU in {region}, so reading every epoch across regions costs money"
+    make = f"gcloud storage buckets create gs://{described.name}-{region} --location={region}"
+    remedy = f"create a bucket in the TPU's region: {make}"
     return "region", False, finding, remedy

@@ -91,12 +91,12 @@ def open_file(path: str, flags: int = os.O_RDONLY, *, folder: int | None = None)
     os.close(descriptor)
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-    raise OutputError(f"{path}: a pipe or a device, expected a file", remedy="delete it")
+    raise OutputError(f"{path}: a pipe or a device, expected a file", remedy="delete it, and run the command again")
 
 
 def _link_refused(path: str) -> OutputError:
     return OutputError(
-        f"{path}: a link, expected a file or folder of the dataset itself; links are not followed here",
+        f"{path}: a link, expected a file or folder of the dataset itself, since links may lead out of it",
         remedy="replace it with its target, or delete it; `cp -rL DATASET COPY` makes a copy without links",
     )
 
@@ -125,7 +125,7 @@ def write(path: str, chunks: Iterable[Any], *, inside: str | None = None, replac
             if inside is None:
                 raise
             raise OutputError(
-                f"{os.path.dirname(path)}: the folder was deleted or moved while the job was at work",
+                f"{os.path.dirname(path)}: the folder was deleted or moved while the job ran",
                 remedy="run the same command again; missing files are made again",
             ) from error
         descriptor = open_file(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, folder=folder)
@@ -263,7 +263,7 @@ def _acquire(path: str, *, root: str) -> int:
             if error.errno not in _TAKEN:
                 raise
             raise OutputError(
-                f"{root}: another job is at work in this folder ({holder or 'it has just begun'})",
+                f"{root}: another job is running in this folder ({holder or 'it has just begun'})",
                 remedy="wait until it has ended, or stop it; then run the same command again to continue",
             ) from error
         os.close(descriptor)

@@ -29,7 +29,7 @@ def open_fs(path: str) -> tuple[Any, str]:
         return fs, inner
     except (ValueError, ImportError) as error:
         raise ConfigError(
-            f"{path}: no way to open this address: {error}", remedy=f"give a local folder or a {ADDRESS} address"
+            f"{path}: this address cannot be opened: {error}", remedy=f"give a local folder or a {ADDRESS} address"
         ) from error
 
 
@@ -105,7 +105,7 @@ def fetch(get: Callable[[int, int], bytes], start: int, stop: int, *, path: str)
         if len(content) > stop - start:
             raise ValueError("the server sends only whole files, expected the requested range")
         if len(content) != stop - start:
-            raise ConnectionError(f"{some(len(content), 'byte')} from {start:,} on, expected {stop - start:,}")
+            raise ConnectionError(f"received {some(len(content), 'byte')} from {start:,} on, expected {stop - start:,}")
         return content
 
     return retry_transient(ask, path=path)

@@ -30,9 +30,9 @@ _LONGEST_SECONDS = 32.0
 
 _log = logging.getLogger(__name__)
 
-_AGAIN = "run the same command again to go on"
+_AGAIN = "run the same command again to continue"
 _MAY_WRITE = "choose an --output that you may write to"
-_FREE = "free some space or quota, or choose an --output on another disk, and run the same command again to go on"
+_FREE = "free some space or quota, or choose an --output on another disk, and run the same command again to continue"
 _REMEDIES = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), _FREE),
     **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), _MAY_WRITE),
@@ -138,10 +138,14 @@ def as_output_error(path: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def reading(path: str, kind: type[PrepError] = OutputError) -> Iterator[None]:
-    """Translate errors of reading from `path`. Raises: FileNotFoundError; `kind` for all other errors."""
+    """Translate errors of reading from `path`. Raises: FileNotFoundError; OutputError without a bucket; else `kind`."""
     try:
         yield
-    except (FileNotFoundError, PrepError):
+    except FileNotFoundError:
+        if bucket := bucket_of(path):
+            store_of(path).require_bucket(bucket)
+        raise
+    except PrepError:
         raise
     except NotADirectoryError as error:
         raise FileNotFoundError(error.errno, error.strerror, path) from error
@@ -168,7 +172,7 @@ def _explanation(path: str, done: str, error: Exception) -> tuple[str, str]:
     if host and status in (401, 403):
         return (
             f"{host} refuses access (status {status})",
-            "check that you may read it; if it is a signed address, which expires, get a new one",
+            "check that you may read this address; if it is signed, it may have expired, so get a new one",
         )
     if is_transient(error) or (host and status):
         answer = f"{host or 'the service'} answers with status {status}"

@@ -64,7 +64,8 @@ def test_a_split_that_is_not_there_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("missing", "cause"), [("reviews-train-00000-of-00003.tfrecord", "no such file"), ("tokenizer", "no tokenizer")]
+    ("missing", "cause"),
+    [("reviews-train-00000-of-00003.tfrecord", "no such file"), ("tokenizer", "the dataset's tokenizer is missing")],
 )
 def test_what_is_missing_is_named(tmp_path: Path, missing: str, cause: str) -> None:
     root = Path(shutil.copytree(reviews(), tmp_path / "out"))

@@ -96,7 +96,7 @@ def test_rejected_rows_come_back(tmp_path: Path) -> None:
         assert cause.endswith("1 file damaged or missing, the first is rejected/train-00000.jsonl")
         if content is not other_reasons:
             cause, remedy = building.command(*trace).error
-            assert cause == f"{rejected}: the list has 0 rows of this shard, expected 20"
+            assert cause == f"{rejected}: 0 rejected rows of this shard, expected 20"
             assert "verify --repair" in remedy
         assert repair(root).status == 0
         assert building.files(root) == before

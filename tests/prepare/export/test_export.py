@@ -129,7 +129,7 @@ def test_an_edited_record_is_refused(tmp_path: Path) -> None:
     export(tmp_path / "out")
     record = tmp_path / "out" / "export.json"
     record.write_text(record.read_text().replace('"num_tokens": ', '"num_tokens": 1'))
-    assert "not the record of an export" in building.command("verify", tmp_path / "out").error[0]
+    assert "not written by `prep-tfrecords export`" in building.command("verify", tmp_path / "out").error[0]
 
 
 def test_a_folder_with_something_else_is_left_alone(tmp_path: Path) -> None:

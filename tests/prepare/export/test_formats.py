@@ -314,7 +314,7 @@ class TestOlmo:
         ("texts", "line"),
         [
             (["a b", "c d e"], ""),
-            (["a [SEP] b", "c d e"], "1 of 2 documents without an EOS at the end, or with another one before it"),
+            (["a [SEP] b", "c d e"], "1 of 2 documents have no EOS at the end, or one before the end"),
         ],
     )
     def test_a_line_counts_the_documents_that_olmo_core_would_cut_elsewhere(

@@ -72,5 +72,5 @@ def test_any_other_store_is_written_read_listed_and_deleted() -> None:
 
 
 def test_an_address_that_nothing_can_open_is_a_wrong_option() -> None:
-    with pytest.raises(ConfigError, match="no way to open"):
+    with pytest.raises(ConfigError, match="cannot be opened"):
         list(doctor.diagnose("nothing://bucket/out"))

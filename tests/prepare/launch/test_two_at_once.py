@@ -16,7 +16,6 @@ import pytest
 from pipelines.prepare.launch import launcher
 from pipelines.prepare.launch.built import Built
 from pipelines.prepare.options.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
-from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.process.progress import Counts, Progress
 from tests import building
 from tests.building import REVIEWS
@@ -52,7 +51,7 @@ def at_once(*builds: PrepareConfig) -> tuple[list[Built], list[Counts]]:
 
     def run(config: PrepareConfig) -> Built:
         @contextlib.contextmanager
-        def watch(_: list[ShardTask], progress: Progress) -> Iterator[None]:
+        def watch(_: str, num_rows: int, progress: Progress) -> Iterator[None]:
             assert progress.read() == Counts()
             begun.wait(limits.PROCESS)
             yield

@@ -259,7 +259,7 @@ class TestOtherEnds:
         ([], "--runner=DataflowRunner without --project and --temp_location"),
         (["--temp_location=gs://b/t"], "--runner=DataflowRunner without --project"),
         (["--project=p"], "--runner=DataflowRunner without --temp_location"),
-        (["--project=p", "--temp_location=gs://b/t"], "is a folder of this machine, which Dataflow's workers cannot"),
+        (["--project=p", "--temp_location=gs://b/t"], "is a folder on this machine, which Dataflow's workers cannot"),
     ],
 )
 def test_what_is_missing_is_said_before_any_work(tmp_path: Path, beam_args: list[str], cause: str) -> None:

@@ -122,7 +122,7 @@ def test_a_portable_worker_that_is_killed_ends_the_job(tmp_path: Path, large: Pa
     output = tmp_path / "out"
     outcome = build_until(lambda: os.kill(cluster.worker_pids()[-1], signal.SIGKILL), large, output, *cluster.beam_args)
     cause, remedy = outcome.error
-    assert cause == "a worker process died in the middle of its work"
+    assert cause == "a worker process died during its work"
     assert remedy.startswith("run the same command again; finished shards are kept")
     assert not (output / "manifest.json").exists()
 

@@ -61,7 +61,7 @@ def test_the_launchers_versions_are_what_workers_install(tmp_path: Path, monkeyp
     monkeypatch.setitem(sys.modules, "tiktoken", sys)
     monkeypatch.delitem(sys.modules, "sentencepiece", raising=False)
     setup = shipped(tmp_path)
-    expected = ["datasets==1.0", "tokenizers==2.0", "fastokens==5.0", "tiktoken==4.0", "ftfy==6.0"]
+    expected = ["datasets==1.0", "tokenizers==2.0", "fastokens==5.0", "ftfy==6.0", "tiktoken==4.0"]
     assert Path(setup.requirements_file).read_text().split() == expected
     assert setup.requirements_cache == "skip", "they are not downloaded here"
 
@@ -141,6 +141,6 @@ def test_what_is_not_installed_is_an_error(tmp_path: Path, monkeypatch: pytest.M
 def test_a_worker_with_other_versions_makes_nothing() -> None:
     shipping.require_versions(shipping.versions())
     shipping.require_versions({})
-    with pytest.raises(PrepError, match=r"launcher: tokenizers [\d.]+, expected 0.0.1; ") as caught:
+    with pytest.raises(PrepError, match=r"started: tokenizers [\d.]+, expected 0.0.1; ") as caught:
         shipping.require_versions({**shipping.versions(), "tokenizers": "0.0.1"})
     assert "--sdk_container_image" in caught.value.remedy

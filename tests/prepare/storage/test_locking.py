@@ -57,7 +57,7 @@ def test_a_folder_that_a_killed_job_left_empty_goes_too(tmp_path: Path) -> None:
 def test_a_second_holder_is_refused_until_the_first_is_done(tmp_path: Path) -> None:
     with (
         held(str(tmp_path), work_folder=".prep"),
-        pytest.raises(OutputError, match=rf"another job is at work in this folder \(process {os.getpid()} on "),
+        pytest.raises(OutputError, match=rf"another job is running in this folder \(process {os.getpid()} on "),
     ):
         hold(tmp_path)
     hold(tmp_path)
