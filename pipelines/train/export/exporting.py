@@ -18,11 +18,11 @@ from safetensors.numpy import load_file, save_file
 
 from pipelines.train import model_files
 from pipelines.train.export import bert
+from pipelines.train.model_files import TrainedModel
 from pipelines.train.models import backbones
 from pipelines.train.models.families import FAMILIES, family_of
 from pipelines.train.predict import loading
 from pipelines.train.tasks import TASKS
-from pipelines.train.trained_model import TrainedModel
 from tfrecord_io.errors import ConfigError, OutputError
 from tfrecord_io.shown import visible_line
 

@@ -24,9 +24,9 @@ from pipelines.terminal.console import say
 from pipelines.train import backends, checkpoints, model_files, targets, tasks
 from pipelines.train.config import PredictConfig
 from pipelines.train.device_backend import DeviceBackend
+from pipelines.train.model_files import TrainedModel
 from pipelines.train.predict import loading
 from pipelines.train.predict.predictors import Predictor
-from pipelines.train.trained_model import TrainedModel
 from tfrecord_io import reader
 from tfrecord_io.errors import ConfigError, OutputError, PrepError
 from tfrecord_io.input_pipeline import host_plan
