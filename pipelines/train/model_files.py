@@ -86,7 +86,10 @@ def read(model_dir: str) -> TrainedModel:
     try:
         with tf.io.gfile.GFile(path, "rb") as file:
             if file.size() > _MOST_BYTES:
-                raise FormatError(f"{path}: {file.size():,} bytes, expected at most {_MOST_BYTES:,}")
+                raise FormatError(
+                    f"{path}: {file.size():,} bytes, expected at most {_MOST_BYTES:,}",
+                    remedy="copy the folder again from its origin",
+                )
             content = file.read()
     except tf.errors.OpError as error:
         raise ReaderError(
@@ -117,8 +120,8 @@ def copy_tokenizer(folder: str, target: str) -> None:
     source = f"{folder.rstrip('/')}/{TOKENIZER}"
     if not has_tokenizer(folder):
         raise ReaderError(
-            f"--model {folder}: there is no folder {TOKENIZER}/ in it",
-            remedy="copy the folder tokenizer/ of the dataset into it",
+            f"--model {folder}: the model's folder has no folder {TOKENIZER}/",
+            remedy=f"copy the folder tokenizer/ of the dataset to {source}",
         )
     tf.io.gfile.makedirs(target)
     for name in filter(local_paths.is_tokenizers, tf.io.gfile.listdir(source)):

@@ -27,9 +27,7 @@ from pipelines.train.tasks import decoder_start
 from tfrecord_io.errors import OutputError
 from tfrecord_io.shown import some
 
-_NO_TOKENIZER = (
-    "warning: {} has no folder tokenizer/, so the model's folder will have none, which predict and export need"
-)
+_NO_TOKENIZER = "warning: {} has no folder tokenizer/, which `train-tpu predict` and `export` need in --model-dir"
 
 
 def train(config: TrainConfig, *, as_json: bool = False) -> dict[str, Any]:

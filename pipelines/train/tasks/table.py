@@ -118,7 +118,7 @@ def bind(config: TrainConfig, manifest: Manifest) -> BoundTask:
     if config.best_metric is not None and config.best_metric not in task.metric_names:
         raise ConfigError(
             f"--best-metric {config.best_metric}, expected a metric of --task {config.task} on this dataset: "
-            f"{', '.join(task.metric_names)}",
+            f"{' or '.join(task.metric_names)}",
             remedy="choose one of these metrics",
         )
     return task
@@ -131,7 +131,7 @@ def _check_decoder_start(config: TrainConfig, manifest: Manifest) -> None:
         raise ConfigError(
             f"--decoder-start {start}: tokenizer {manifest.tokenizer.name!r} of dataset {manifest.name!r} has no "
             f"{start} token",
-            remedy=f"choose one of {', '.join(has)}",
+            remedy=f"give --decoder-start {' or '.join(has)}",
         )
 
 
