@@ -68,7 +68,7 @@ def claimed(
             if steps := steps_in(f"{folder}/{SAVES}"):
                 raise OutputError(
                     f"--model-dir {folder} has a checkpoint of step {steps[-1]:,} but no {_IDENTITY} to identify the "
-                    "training",
+                    "training run",
                     remedy=f"copy {_IDENTITY} from the training run's original folder, or give another --model-dir",
                 )
             if writes:
@@ -182,7 +182,7 @@ def damaged(path: str, error: BaseException) -> OutputError:
     """Return the error for a checkpoint that cannot be loaded."""
     return OutputError(
         f"{path}: the checkpoint does not fit this model or is damaged ({_first_line(error)})",
-        remedy="delete it if it is damaged; otherwise use the model that wrote it, or give another --model-dir",
+        remedy="delete a damaged checkpoint; otherwise give the --model that wrote it, or another --model-dir",
     )
 
 
@@ -221,11 +221,9 @@ def save_model(model: Any, model_dir: str) -> tuple[str, str]:
         copies = [os.path.join(folder, name) for name in names]
         model.save(copies[0])
         model.save_weights(copies[1])
-        try:
+        with usable(model_dir):
             for local, target in zip(copies, targets, strict=True):
                 put(local, target)
-        except tf.errors.OpError as error:
-            raise OutputError(f"{model_dir}: the final model cannot be written ({_first_line(error)})") from error
     return targets[0], targets[1]
 
 
@@ -259,7 +257,7 @@ def usable(folder: str) -> Iterator[None]:
     except (tf.errors.OpError, ValueError, OSError) as error:
         raise OutputError(
             f"--model-dir {folder}: the folder cannot be used ({_first_line(error)})",
-            remedy="give an empty folder, or one that this training run has written and that can be written",
+            remedy="give a new folder or this training run's folder, free disk space, or grant write permission",
         ) from error
 
 
@@ -293,7 +291,7 @@ class History:
         except (tf.errors.OpError, PrepError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise OutputError(
                 f"{path}: cannot be read ({type(error).__name__}), expected the evaluations of this training run",
-                remedy="delete it; the best evaluation is then chosen from the next ones",
+                remedy="delete this file; the best evaluation is then chosen from the later ones",
             ) from error
 
     def add(self, step: int, metrics: Mapping[str, float]) -> bool:

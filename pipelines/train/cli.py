@@ -23,7 +23,7 @@ from tfrecord_io.errors import ConfigError
 from tfrecord_io.ordering.global_order import GCS_BLOCK_SIZE
 from tfrecord_io.shown import some
 
-_INTERRUPTED = ("interrupted", "run the same command again; it continues from the last checkpoint in --model-dir")
+_INTERRUPTED = ("interrupted", "run the same command again, which continues from the last checkpoint in --model-dir")
 _NOT_PREDICTED = ("interrupted; nothing was written", "run the same command again")
 _NOT_EXPORTED = ("interrupted; --output was not written", "run the same command again")
 
@@ -41,9 +41,8 @@ class _TrainingGroup(TwoLineErrors, cloup.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args and not args[0].startswith("-") and args[0] not in self.commands:
-            ctx.fail(
-                f"there is no command {args[0]!r}, expected options or one of {', '.join(self.list_commands(ctx))}"
-            )
+            known = " or ".join(self.list_commands(ctx))
+            ctx.fail(f"there is no command {args[0]!r}, expected options, or the command {known}")
         completing = ctx.resilient_parsing  # shell completion needs no required options
         ctx.resilient_parsing = completing or (bool(args) and args[0] in self.commands)
         rest = super().parse_args(ctx, args)
@@ -69,7 +68,7 @@ class _TrainingGroup(TwoLineErrors, cloup.Group):
 def main(ctx: click.Context, /, as_json: bool, verbose: bool, **options: Any) -> None:
     """Train a model on a dataset of prep-tfrecords, on a TPU, on GPUs or on the CPU.
 
-    Run it again with the same options to continue a stopped training. The commands use a trained model.
+    To continue a stopped training run, run the same command again. The commands use a trained model.
     """
     if ctx.invoked_subcommand is not None:
         return
@@ -123,7 +122,8 @@ def predict(text: str | None, top: int, as_json: bool, verbose: bool, **options:
             result = _predicted(options, verbose=verbose)
         elif options["data"] or options["output"]:
             raise ConfigError(
-                "--fill-mask was given with --data or --output, expected --fill-mask alone or both others"
+                "--fill-mask was given with --data or --output, expected either a text or a dataset",
+                remedy="leave --fill-mask out, or leave --data and --output out",
             )
         else:
             backends.load(verbose=verbose)

@@ -216,7 +216,10 @@ class TrainConfig:
                 stages[int(step)] = tuple(float(weight) for weight in weights.split(","))
             except ValueError as error:
                 option = f"--weights-from {text!r}" if text in self.weights_from else f"--weights {weights!r}"
-                raise ConfigError(f"{option}, expected numbers such as 0.7,0.3 or 1000:0.5,0.5") from error
+                raise ConfigError(
+                    f"{option}, expected numbers such as 0.7,0.3 or 1000:0.5,0.5",
+                    remedy="separate the shares by commas; --weights-from begins with a step and a colon",
+                ) from error
         return stages
 
     @property

@@ -57,8 +57,9 @@ class InputParts:
         fitting = [hosts for hosts in range(1, began.parts + 1) if began.parts % hosts == 0] or [began.hosts]
         raise FingerprintMismatchError(
             f"--model-dir {model_dir} contains a training run that began on {some(began.hosts, 'host')}, but this run "
-            f"has {self.hosts}; with --order hosts, batches depend on the number of hosts, expected one of {fitting}",
-            remedy="continue on one of these numbers of hosts, or start in another --model-dir with --order global, "
+            f"has {self.hosts}; with --order hosts, batches depend on the hosts, expected "
+            f"{' or '.join(map(str, fitting))}",
+            remedy="continue on such a number of hosts, or start in another --model-dir with --order global, "
             "which allows any number",
         )
 

@@ -9,48 +9,63 @@ Without model.json, the folder has no finished model.
 
 import dataclasses
 import json
+import math
 from collections.abc import Mapping
+from typing import Annotated, Any
 
 import tensorflow as tf
 
 from pipelines.train.checkpoints import as_json, write_json
-from pipelines.train.models import BuiltModel
-from pipelines.train.setup import TrainingSetup
-from pipelines.train.tasks import decoder_start
-from pipelines.train.trained_model import TrainedModel
+from pipelines.train.config import Pooling, Task
 from tfrecord_io import local_paths
 from tfrecord_io import manifest as manifests
 from tfrecord_io.errors import FormatError, ReaderError
-from tfrecord_io.format.json_fields import WRONG, decoded, load, mapping
+from tfrecord_io.format.json_fields import WRONG, Count, decoded, load, mapping, text
+from tfrecord_io.manifest import Manifest
+from tfrecord_io.objectives.labelled import StartToken
 
 TOKENIZER = "tokenizer"
 REFERENCE = "reference.weights.h5"
 _FILE_NAME = "model.json"
 _VERSION = 1
 _MOST_BYTES = 64 << 20  # of model.json, which has all label names
-_SOURCE = ("kind", "name", "revision")  # no paths, no row ranges
 
 
-def describe(job: TrainingSetup, *, built: BuiltModel, steps: int, metrics: Mapping[str, float]) -> TrainedModel:
-    """Describe a finished model."""
-    config, manifest = job.config, job.data.manifest
-    kept = {name: manifest.source[name] for name in _SOURCE if name in manifest.source}
-    return TrainedModel(
-        task=config.task,
-        model=config.model,
-        pooling=built.pooling,
-        backbone=built.description,
-        num_outputs=job.task.num_outputs,
-        regression=job.task.regression,
-        mask_probability=config.mask_probability,
-        beta=getattr(job.task, "beta", 1.0),
-        decoder_start=decoder_start(config) if job.task.kind.backbone == "encoder-decoder" else None,
-        precision=config.precision or "float32",
-        steps=steps,
-        eval_split=job.eval_split,
-        metrics=dict(metrics),
-        manifest=dataclasses.replace(manifest, splits={}, source=kept, options={}, engines={}),
-    )
+def _metrics(value: Any) -> dict[str, float]:
+    return {text(name): math.nan if metric is None else float(metric) for name, metric in mapping(value).items()}
+
+
+def _manifest(value: Any) -> Manifest:
+    return manifests.parse(json.dumps(value))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainedModel:
+    """Description of a finished model.
+
+    pooling: as in `BuiltModel`. backbone: KerasHub's class and config, None for a user's own model. manifest: the
+    dataset's, without splits. metrics: on `eval_split`, if any.
+    """
+
+    task: Task
+    model: str
+    pooling: Pooling | None
+    backbone: Annotated[Mapping[str, Any], mapping] | None
+    num_outputs: Count
+    regression: bool
+    mask_probability: float
+    beta: float
+    decoder_start: StartToken | None
+    precision: str
+    steps: Count
+    eval_split: str | None
+    metrics: Annotated[Mapping[str, float], _metrics]
+    manifest: Annotated[Manifest, _manifest]
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """Names of the classes, by default their numbers."""
+        return self.manifest.label_names or tuple(map(str, range(self.num_outputs)))
 
 
 def write(model_dir: str, model: TrainedModel) -> None:
@@ -71,7 +86,10 @@ def read(model_dir: str) -> TrainedModel:
     try:
         with tf.io.gfile.GFile(path, "rb") as file:
             if file.size() > _MOST_BYTES:
-                raise FormatError(f"{path}: {file.size():,} bytes, expected at most {_MOST_BYTES:,}")
+                raise FormatError(
+                    f"{path}: {file.size():,} bytes, expected at most {_MOST_BYTES:,}",
+                    remedy="copy the folder again from its origin",
+                )
             content = file.read()
     except tf.errors.OpError as error:
         raise ReaderError(
@@ -102,8 +120,8 @@ def copy_tokenizer(folder: str, target: str) -> None:
     source = f"{folder.rstrip('/')}/{TOKENIZER}"
     if not has_tokenizer(folder):
         raise ReaderError(
-            f"--model {folder}: there is no folder {TOKENIZER}/ in it",
-            remedy="copy the folder tokenizer/ of the dataset into it",
+            f"--model {folder}: the model's folder has no folder {TOKENIZER}/",
+            remedy=f"copy the folder tokenizer/ of the dataset to {source}",
         )
     tf.io.gfile.makedirs(target)
     for name in filter(local_paths.is_tokenizers, tf.io.gfile.listdir(source)):

@@ -19,14 +19,15 @@ from pipelines.train.config import TrainConfig
 from pipelines.train.device_backend import DeviceBackend, feed
 from pipelines.train.errors import StoppedError, TrainingError
 from pipelines.train.metrics import together
+from pipelines.train.model_files import TrainedModel
+from pipelines.train.models import BuiltModel
 from pipelines.train.progress import TrainingProgress
 from pipelines.train.setup import TrainingSetup
+from pipelines.train.tasks import decoder_start
 from tfrecord_io.errors import OutputError
 from tfrecord_io.shown import some
 
-_NO_TOKENIZER = (
-    "warning: {} has no folder tokenizer/, so the model's folder will have none, which predict and export need"
-)
+_NO_TOKENIZER = "warning: {} has no folder tokenizer/, which `train-tpu predict` and `export` need in --model-dir"
 
 
 def train(config: TrainConfig, *, as_json: bool = False) -> dict[str, Any]:
@@ -42,6 +43,28 @@ def train(config: TrainConfig, *, as_json: bool = False) -> dict[str, Any]:
     lock = checkpoints.locked(config.model_dir) if backend.is_first else contextlib.nullcontext()
     with lock, _stoppable() as stop:
         return _Run(job, backend=backend, stop=stop, as_json=as_json).go()
+
+
+def describe(job: TrainingSetup, *, built: BuiltModel, steps: int, metrics: Mapping[str, float]) -> TrainedModel:
+    """Describe a finished model, without paths and row ranges of its data."""
+    config, manifest = job.config, job.data.manifest
+    kept = {name: manifest.source[name] for name in ("kind", "name", "revision") if name in manifest.source}
+    return TrainedModel(
+        task=config.task,
+        model=config.model,
+        pooling=built.pooling,
+        backbone=built.description,
+        num_outputs=job.task.num_outputs,
+        regression=job.task.regression,
+        mask_probability=config.mask_probability,
+        beta=getattr(job.task, "beta", 1.0),
+        decoder_start=decoder_start(config) if job.task.kind.backbone == "encoder-decoder" else None,
+        precision=config.precision or "float32",
+        steps=steps,
+        eval_split=job.eval_split,
+        metrics=dict(metrics),
+        manifest=dataclasses.replace(manifest, splits={}, source=kept, options={}, engines={}),
+    )
 
 
 class _Run:
@@ -229,7 +252,7 @@ class _Run:
             with checkpoints.usable(model_dir):
                 model_files.copy_tokenizer(data_folder, f"{model_dir.rstrip('/')}/{model_files.TOKENIZER}")
         learner = self._learner
-        described = model_files.describe(self._job, built=learner.built, steps=learner.step, metrics=self._metrics)
+        described = describe(self._job, built=learner.built, steps=learner.step, metrics=self._metrics)
         model_files.write(model_dir, described)
 
     def _save(self) -> None:

@@ -118,8 +118,7 @@ def _eval_split(config: TrainConfig, data: InputFunctions) -> str | None:
             option = "--early-stopping" if config.early_stopping else "--keep-best"
             raise ConfigError(
                 f"{option} needs evaluations, but {data.root} has neither a validation nor a test split",
-                remedy=f"give --eval-split, one of {[name for name in data.splits if data.num_examples(name)]}, or "
-                "build the data with --hold-out",
+                remedy=f"give --eval-split {splits_of(data)}, or build the data with --hold-out",
             )
         return eval_split
     require_split(data, config.eval_split, option="--eval-split")
@@ -137,8 +136,8 @@ def open_data(config: TrainConfig) -> InputFunctions:
     for data in opened:
         if lengths := data.manifest.bucket_lengths:
             raise ConfigError(
-                f"--data {data.root}: rows have several lengths, {list(lengths)}, expected one length in a mixture, "
-                "since a batch has rows of all datasets",
+                f"--data {data.root}: rows have several lengths ({', '.join(map(str, lengths))}), expected one length, "
+                "since a batch of a mixture has rows of all datasets",
                 remedy="build this dataset without --bucket-lengths, or train on it alone",
             )
     named: dict[str, Data] = {}
@@ -180,8 +179,13 @@ def require_split(data: InputFunctions, split: str, *, option: str, all_have_it:
     if have < (datasets if all_have_it else 1):
         raise ConfigError(
             f"{option} {split}: {data.root} has no split {split!r}, or no example in it",
-            remedy=f"choose one of {[name for name in data.splits if data.num_examples(name)]}",
+            remedy=f"give {option} {splits_of(data)}",
         )
+
+
+def splits_of(data: InputFunctions) -> str:
+    """List the splits with examples, as alternatives."""
+    return " or ".join(name for name in data.splits if data.num_examples(name))
 
 
 def has_labels(config: TrainConfig, data: InputFunctions, split: str) -> bool:

@@ -125,7 +125,7 @@ def require_whole_cluster(environment: Mapping[str, str]) -> None:
     if environment.get(COORDINATOR):
         if missing := [name for name in CLUSTER if not environment.get(name, "").strip().isdigit()]:
             raise ConfigError(
-                f"{COORDINATOR}={environment[COORDINATOR]:.80}, but {' and '.join(missing)} is not a number",
+                f"{COORDINATOR}={environment[COORDINATOR]:.80}, but {' and '.join(missing)} without a number",
                 remedy=f"set {CLUSTER[0]} to the number of processes and {CLUSTER[1]} to the number of this one, from "
                 f"0; or unset {COORDINATOR} to train in this process only",
             )

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import pyarrow.parquet as pq
 
-from pipelines.train import model_files, models, setup
+from pipelines.train import model_files, models, run, setup
 from pipelines.train.checkpoints import save_model
 from pipelines.train.config import TrainConfig
 from pipelines.train.models import backbones
@@ -33,7 +33,7 @@ def finished(task: str, model: str, *, data: Path | None = None, layers: int = 2
         variable.assign(variable + rng.normal(scale=0.05, size=variable.shape))
     save_model(built.model, str(folder))
     model_files.copy_tokenizer(job.data.root, str(folder / "tokenizer"))
-    model_files.write(str(folder), model_files.describe(job, built=built, steps=8, metrics={"loss": 0.5}))
+    model_files.write(str(folder), run.describe(job, built=built, steps=8, metrics={"loss": 0.5}))
     return folder
 
 

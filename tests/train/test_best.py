@@ -126,4 +126,4 @@ def test_a_dataset_without_a_split_to_evaluate_is_refused(tmp_path: Path) -> Non
     assert outcome.status == 2
     cause, remedy = outcome.error
     assert cause.startswith("--early-stopping needs evaluations, but ")
-    assert remedy.startswith("give --eval-split, one of ['train']")
+    assert remedy.startswith("give --eval-split train, or ")

@@ -32,12 +32,12 @@ def test_the_parts_are_those_of_the_hosts_that_began(hosts: int, now: int) -> No
     assert list(itertools.chain(*streams)) == []
 
 
-@pytest.mark.parametrize(("parts", "fitting"), [(0, [4]), (8, [1, 2, 4, 8])], ids=["TensorFlow", "JAX"])
-def test_hosts_that_cannot_go_on_are_told_which_can(parts: int, fitting: list[int]) -> None:
+@pytest.mark.parametrize(("parts", "fitting"), [(0, "4"), (8, "1 or 2 or 4 or 8")], ids=["TensorFlow", "JAX"])
+def test_hosts_that_cannot_go_on_are_told_which_can(parts: int, fitting: str) -> None:
     now, recorded = InputParts(hosts=3, parts=3 * bool(parts)), {"hosts": 4, "parts": parts}
     assert now.kept(recorded, order="global", model_dir="out") == now
     with pytest.raises(FingerprintMismatchError) as caught:
         now.kept(recorded, order="hosts", model_dir="out")
     assert "--model-dir out contains a training run that began on 4 hosts, but this run has 3" in caught.value.cause
-    assert f"one of {fitting}" in caught.value.cause
+    assert caught.value.cause.endswith(f"expected {fitting}")
     assert "--order global" in caught.value.remedy

@@ -101,7 +101,7 @@ def test_an_interrupt_speaks_of_the_checkpoint(tmp_path: Path, monkeypatch: pyte
     assert outcome.status == 130
     assert outcome.error == (
         "interrupted",
-        "run the same command again; it continues from the last checkpoint in --model-dir",
+        "run the same command again, which continues from the last checkpoint in --model-dir",
     )
 
 
@@ -173,4 +173,4 @@ def test_a_training_still_needs_its_options_and_a_command_that_is_none_is_named(
     assert "missing option '--data'" in words().output
     refused = words("predcit", "--model", "m")
     assert refused.exit_code == 2
-    assert "no command 'predcit', expected options or one of export, predict" in refused.output
+    assert "no command 'predcit', expected options, or the command export or predict" in refused.output

@@ -34,7 +34,10 @@ SMALL = "tests.train.small"
         ({"data": training.__file__}, "training.py: not a folder"),
         ({"data": ""}, "no --data"),
         ({"eval_split": "holdout"}, "--eval-split holdout"),
-        ({"keep_best": True, "eval_every": 2, "best_metric": "mae"}, "dataset: loss, accuracy, f1, macro_f1, matthews"),
+        (
+            {"keep_best": True, "eval_every": 2, "best_metric": "mae"},
+            "dataset: loss or accuracy or f1 or macro_f1 or matthews",
+        ),
         ({"global_batch_size": 16, "accumulate": 5}, "16 on 1 replica with --accumulate 5, expected a multiple of 5"),
     ],
 )

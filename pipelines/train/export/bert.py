@@ -13,9 +13,9 @@ import keras
 import numpy as np
 from safetensors.numpy import save_file
 
+from pipelines.train.model_files import TrainedModel
 from pipelines.train.models import BuiltModel, backbones
 from pipelines.train.tasks import TASKS
-from pipelines.train.trained_model import TrainedModel
 from tfrecord_io.errors import ConfigError
 
 # Names in transformers for the layers of KerasHub's backbone and blocks. A dense kernel is [in, out] in Keras, with

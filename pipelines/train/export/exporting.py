@@ -18,11 +18,11 @@ from safetensors.numpy import load_file, save_file
 
 from pipelines.train import model_files
 from pipelines.train.export import bert
+from pipelines.train.model_files import TrainedModel
 from pipelines.train.models import backbones
 from pipelines.train.models.families import FAMILIES, family_of
 from pipelines.train.predict import loading
 from pipelines.train.tasks import TASKS
-from pipelines.train.trained_model import TrainedModel
 from tfrecord_io.errors import ConfigError, OutputError
 from tfrecord_io.shown import visible_line
 
@@ -77,7 +77,7 @@ def _write_transformers(model_dir: str, trained: TrainedModel, folder: Path, bui
     backbone, family = built.backbone, type(built.backbone).__name__
     if family not in families:
         raise ConfigError(
-            f"--format transformers with a {family}, expected {' or '.join(families)}",
+            f"--format transformers with a {_model(family)}, expected {' or '.join(map(_model, families))}",
             remedy="give --format saved-model or keras",
         )
     if family == "BertBackbone":
@@ -87,12 +87,16 @@ def _write_transformers(model_dir: str, trained: TrainedModel, folder: Path, bui
     return int(getattr(backbone, "max_sequence_length", 0))
 
 
+def _model(backbone: str) -> str:
+    return backbone.removesuffix("Backbone")
+
+
 def _require_loadable(trained: TrainedModel) -> None:
     family = str((trained.backbone or {}).get("class", ""))
     if TASKS[trained.task].head == "masked" and ("Roberta" in family or "DistilBert" in family):
         raise ConfigError(
-            f"--format keras with a {family} trained for mlm: its embedding belongs to two layers, which Keras cannot "
-            "load from a file",
+            f"--format keras with a {_model(family)} trained for mlm: its embedding belongs to two layers, "
+            "which Keras cannot load from a file",
             remedy="give --format saved-model",
         )
 
@@ -199,9 +203,10 @@ def write_decoder(backbone: Any, trained: TrainedModel, folder: Path) -> None:
     Raises: ConfigError if the model was trained for another task, or the exporter leaves out weights.
     """
     family = type(backbone).__name__
+    model = _model(family)
     if TASKS[trained.task].auto_class != "CausalLM":
         raise ConfigError(
-            f"--format transformers with a {family} trained for {trained.task}, expected one trained for clm or dpo",
+            f"--format transformers with a {model} trained for {trained.task}, expected one trained for clm or dpo",
             remedy="give --format saved-model or keras, or train a BERT",
         )
     if getattr(backbone.token_embedding, "tie_weights", True):
@@ -214,7 +219,7 @@ def write_decoder(backbone: Any, trained: TrainedModel, folder: Path) -> None:
         written = sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
     if (expected := backbone.count_params()) != written:
         raise ConfigError(
-            f"--format transformers with this {family}: KerasHub's exporter omits {expected - written:,} of "
+            f"--format transformers with this {model}: KerasHub's exporter omits {expected - written:,} of "
             f"{expected:,} weights",
             remedy="give --format saved-model or keras",
         )

@@ -22,7 +22,7 @@ from tfrecord_io.objectives import DECODER_INPUTS, MASKED_POSITIONS
 
 _NO_EXPORT = (
     "with --pooling {}, the model cannot be exported to transformers, whose class for BERT uses the first token; to "
-    "export it there, train with --pooling first"
+    "export the model to transformers, train with --pooling first"
 )
 
 

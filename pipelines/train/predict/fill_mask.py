@@ -8,8 +8,8 @@ from keras import ops
 
 from pipelines.terminal import tables
 from pipelines.train import model_files, models
+from pipelines.train.model_files import TrainedModel
 from pipelines.train.predict import loading
-from pipelines.train.trained_model import TrainedModel
 from tfrecord_io.errors import ConfigError
 from tfrecord_io.objectives import MASKED_POSITIONS
 from tfrecord_io.objectives.base import TokenFeatures

@@ -12,8 +12,8 @@ import tensorflow as tf
 from pipelines.train import model_files, models, tasks
 from pipelines.train.config import TrainConfig
 from pipelines.train.errors import said
+from pipelines.train.model_files import TrainedModel
 from pipelines.train.models import BuiltModel, backbones, fit
-from pipelines.train.trained_model import TrainedModel
 from tfrecord_io import local_paths
 from tfrecord_io.errors import ConfigError, FormatError, PrepError, ReaderError
 

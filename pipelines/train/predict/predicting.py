@@ -21,12 +21,12 @@ import pyarrow.parquet as pq
 import tensorflow as tf
 
 from pipelines.terminal.console import say
-from pipelines.train import backends, checkpoints, model_files, targets, tasks
+from pipelines.train import backends, checkpoints, model_files, setup, targets, tasks
 from pipelines.train.config import PredictConfig
 from pipelines.train.device_backend import DeviceBackend
+from pipelines.train.model_files import TrainedModel
 from pipelines.train.predict import loading
 from pipelines.train.predict.predictors import Predictor
-from pipelines.train.trained_model import TrainedModel
 from tfrecord_io import reader
 from tfrecord_io.errors import ConfigError, OutputError, PrepError
 from tfrecord_io.input_pipeline import host_plan
@@ -68,11 +68,7 @@ def predict(config: PredictConfig) -> int:
 
 def _require_fit(trained: TrainedModel, data: Data, config: PredictConfig) -> None:
     manifest, other = data.manifest, trained.manifest
-    if config.split not in data.splits or not data.num_examples(config.split):
-        raise ConfigError(
-            f"--split {config.split}: {data.root} has no split {config.split!r}, or no example in it",
-            remedy=f"choose one of {[name for name in data.splits if data.num_examples(name)]}",
-        )
+    setup.require_split(data, config.split, option="--split")
     ours, theirs = manifest.tokenizer, other.tokenizer
     if ours.content_sha256 != theirs.content_sha256:
         raise ConfigError(

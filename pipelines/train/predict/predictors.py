@@ -16,8 +16,8 @@ from keras import ops
 
 from pipelines.train import metrics
 from pipelines.train.config import PredictConfig
+from pipelines.train.model_files import TrainedModel
 from pipelines.train.predict import decoding
-from pipelines.train.trained_model import TrainedModel
 from tfrecord_io import objectives
 from tfrecord_io.errors import ConfigError
 from tfrecord_io.manifest import Manifest

@@ -110,7 +110,7 @@ def parse(name: str) -> Slice:
                 generation=generation,
                 replicas=int(matched[2]) // generation.named_per_replica,
             )
-    known = "; ".join(f"{generation.name}-N with N of {generation.sizes}" for generation in GENERATIONS.values())
+    known = "; ".join(f"{generation.name}-N (N: {generation.sizes})" for generation in GENERATIONS.values())
     raise ConfigError(
         f"--preflight {name!r}, expected the name of a TPU: {known}",
         remedy="choose one of these names, such as v3-8; v5litepod-8 is the same as v5e-8",

@@ -4,8 +4,7 @@ docs/reference/training.md has the table of losses and metrics. Steps return wei
 the global batch or evaluation, so that neither fill rows nor replicas with smaller weights bias it.
 """
 
-from pipelines.train.tasks.binding import bind
 from pipelines.train.tasks.kinds import BoundTask
-from pipelines.train.tasks.table import TASKS, decoder_start
+from pipelines.train.tasks.table import TASKS, bind, decoder_start
 
 __all__ = ["TASKS", "BoundTask", "bind", "decoder_start"]

@@ -48,6 +48,6 @@ def test_a_model_without_its_tokenizer_says_so(tmp_path: Path) -> None:
 
     shutil.copytree(finished("mlm", MODEL), tmp_path / "model", ignore=shutil.ignore_patterns("tokenizer"))
     assert (
-        "there is no folder tokenizer/ in it"
+        "the model's folder has no folder tokenizer/"
         in command("predict", model=tmp_path / "model", fill_mask="[MASK]").error[0]
     )
