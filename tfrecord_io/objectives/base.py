@@ -31,12 +31,17 @@ class Objective(Protocol):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenFeatures:
-    """Names of the token features. `segments` is None if a row is one text."""
+    """Names of the token features.
+
+    segments: None if a row is one text.
+    learned: the feature that is 1 on learned tokens; "" if all are learned.
+    """
 
     ids: str
     mask: str
     segments: str | None
     inputs: tuple[str, ...]
+    learned: str = ""
 
     @classmethod
     def of(cls, manifest: Manifest, *, side: Side = "input") -> TokenFeatures:
@@ -51,12 +56,13 @@ class TokenFeatures:
             )
         mask = host_plan.mask_name(schema) if stored is None else stored.name
         others = [feature.name for role in _DESCRIPTIVE if side == "input" and (feature := schema.with_role(role))]
-        segments = schema.with_role("segment_ids")
+        segments, learned = schema.with_role("segment_ids"), schema.loss_mask_of(side)
         return cls(
             ids=ids.name,
             mask=mask,
             segments=None if segments is None else segments.name,
             inputs=(ids.name, mask, *others),
+            learned="" if learned is None else learned.name,
         )
 
     def select(self, features: Features) -> dict[str, Any]:

@@ -118,23 +118,19 @@ def causal_lm() -> base.Objective:
 
 
 def _causal_lm(manifest: Manifest, tokens: base.TokenFeatures) -> base.Apply:
-    feature = manifest.schema.with_role("loss_mask")
-    loss_mask = None if feature is None else feature.name
-    return functools.partial(next_token, tokens=tokens, pad_id=manifest.tokenizer.pad_id, loss_mask=loss_mask)
+    return functools.partial(next_token, tokens=tokens, pad_id=manifest.tokenizer.pad_id)
 
 
-def next_token(
-    features: base.Features, ops: Any, *, tokens: base.TokenFeatures, pad_id: int, loss_mask: str | None
-) -> base.Result:
-    """Return inputs, next tokens [B, L] and their weights. `loss_mask` is the name of a feature, if any."""
+def next_token(features: base.Features, ops: Any, *, tokens: base.TokenFeatures, pad_id: int) -> base.Result:
+    """Return inputs, next tokens [B, L] and their weights."""
     mask_BL = features[tokens.mask]
     # The current position must be a token, too: it may be padding on the left.
     counts_BL = (mask_BL > 0) & (base.shifted_left(mask_BL, 0, ops) > 0)
     if tokens.segments is not None:
         segment_BL = features[tokens.segments]
         counts_BL &= segment_BL == base.shifted_left(segment_BL, 0, ops)
-    if loss_mask is not None:
-        counts_BL &= base.shifted_left(features[loss_mask], 0, ops) > 0
+    if tokens.learned:
+        counts_BL &= base.shifted_left(features[tokens.learned], 0, ops) > 0
     labels_BL = base.shifted_left(features[tokens.ids], pad_id, ops)
     return tokens.select(features), labels_BL, base.token_weights(features, counts_BL, ops)
 

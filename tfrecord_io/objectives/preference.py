@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from tfrecord_io.input_pipeline import host_plan
 from tfrecord_io.manifest import Manifest
@@ -39,13 +39,9 @@ def preference(*, prompt_length: int | None = None, answer_length: int | None = 
 
 
 def _preference(manifest: Manifest, tokens: base.TokenFeatures) -> base.Apply:
-    return functools.partial(_both, sides={side: _next_token_of(manifest, side) for side in SIDES})
-
-
-def _next_token_of(manifest: Manifest, side: Side) -> base.Apply:
-    tokens, learned = base.TokenFeatures.of(manifest, side=side), manifest.schema.loss_mask_of(side)
-    loss_mask = None if learned is None else learned.name
-    return functools.partial(labelled.next_token, tokens=tokens, pad_id=manifest.tokenizer.pad_id, loss_mask=loss_mask)
+    apply = functools.partial(labelled.next_token, pad_id=manifest.tokenizer.pad_id)
+    sides = {side: functools.partial(apply, tokens=base.TokenFeatures.of(manifest, side=side)) for side in SIDES}
+    return functools.partial(_both, sides=sides)
 
 
 def _both(features: base.Features, ops: Any, *, sides: Mapping[Side, base.Apply]) -> base.Result:
@@ -57,38 +53,28 @@ def _both(features: base.Features, ops: Any, *, sides: Mapping[Side, base.Apply]
 
 
 def _apart(manifest: Manifest, tokens: base.TokenFeatures, *, lengths: tuple[int, int]) -> base.Apply:
-    names = {side: _Names.of(manifest, side) for side in SIDES}
-    return functools.partial(_cut_apart, sides=names, pad_id=manifest.tokenizer.pad_id, lengths=lengths)
-
-
-class _Names(NamedTuple):
-    ids: str
-    mask: str
-    learned: str
-
-    @classmethod
-    def of(cls, manifest: Manifest, side: Side) -> _Names:
-        tokens, learned = base.TokenFeatures.of(manifest, side=side), manifest.schema.loss_mask_of(side)
-        assert learned is not None, "a side with ids has a loss mask"
-        return cls(tokens.ids, tokens.mask, learned.name)
+    sides = {side: base.TokenFeatures.of(manifest, side=side) for side in SIDES}
+    return functools.partial(_cut_apart, sides=sides, pad_id=manifest.tokenizer.pad_id, lengths=lengths)
 
 
 def _cut_apart(
-    features: base.Features, ops: Any, *, sides: Mapping[Side, _Names], pad_id: int, lengths: tuple[int, int]
+    features: base.Features,
+    ops: Any,
+    *,
+    sides: Mapping[Side, base.TokenFeatures],
+    pad_id: int,
+    lengths: tuple[int, int],
 ) -> base.Result:
     inputs: dict[str, Any] = {}
-    longest_B: Any = None
-    ids_BL: Any = None
+    longest_B: Any = -1
+    ids_BL: Any = 0
     for side, names in sides.items():
         stop_B = ops.total(features[names.mask])
         start_B = stop_B - ops.total(features[names.learned])
         part = _part(features[names.ids], start_B, stop_B, length=lengths[1], pad_id=pad_id, ops=ops)
         inputs[f"{side}_ids"], inputs[f"{side}_mask"] = part
-        if longest_B is None:
-            longest_B, ids_BL = start_B, features[names.ids]
-        else:
-            ids_BL = ops.where((start_B > longest_B)[:, None], features[names.ids], ids_BL)
-            longest_B = ops.maximum(longest_B, start_B)
+        ids_BL = ops.where((start_B > longest_B)[:, None], features[names.ids], ids_BL)
+        longest_B = ops.maximum(longest_B, start_B)
     first_B = longest_B - lengths[0]
     prompts = _part(ids_BL, first_B, longest_B, length=lengths[0], pad_id=pad_id, ops=ops)
     labels = {side: inputs[f"{side}_ids"] for side in sides}
