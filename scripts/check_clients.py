@@ -20,7 +20,6 @@ passes prints a line for the table in docs/reference/clients.md. Exit status: 0 
 """
 
 import argparse
-import contextlib
 import dataclasses
 import os
 import pathlib
@@ -28,7 +27,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
 # MaxText's imports in a training run. It declares them in extras alone, which are for accelerators.
@@ -96,57 +94,43 @@ ENVIRONMENTS = {
 }
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class Client:
-    """A program in scripts/clients, the environment that runs it, and its arguments after the folder."""
+    """A program in scripts/clients, packages that its line names, the environment, and arguments after the folder."""
 
-    environment: str = "clients"
     program: str
-    packages: tuple[str, ...]
+    packages: str
+    environment: str = "clients"
     arguments: tuple[str, ...] = ()
 
 
 CLIENTS = {
-    "datasets": Client(program="hf_datasets.py", packages=("datasets",)),
-    "tfds": Client(program="tfds_source.py", packages=("tensorflow-datasets",)),
-    "grain": Client(program="grain_shuffle.py", packages=("grain",)),
-    "keras-hub on jax": Client(program="keras_hub_fit.py", packages=("keras-hub", "jax"), arguments=("jax",)),
-    "keras-hub on tensorflow": Client(
-        program="keras_hub_fit.py", packages=("keras-hub", "tensorflow"), arguments=("tensorflow",)
-    ),
-    "flax": Client(program="flax_nnx.py", packages=("flax", "optax", "jax")),
-    "tunix": Client(environment="tunix", program="tunix_sft.py", packages=("google-tunix", "flax", "optax")),
-    "model garden": Client(program="model_garden.py", packages=("tf-models-official",)),
-    "seqio": Client(program="seqio_source.py", packages=("seqio",)),
-    "tfrecord": Client(program="tfrecord_package.py", packages=("tfrecord",)),
-    "trl templates": Client(program="trl_templates.py", packages=("trl",)),
-    "trl training on pairs": Client(
-        environment="torch", program="trl_pair_training.py", packages=("trl", "transformers", "torch")
-    ),
-    "trl preferences": Client(environment="torch", program="trl_pairs.py", packages=("trl", "torch")),
-    "trainers": Client(environment="torch", program="torch_trainers.py", packages=("trl", "transformers", "torch")),
-    "loaders": Client(environment="readers", program="torch_loaders.py", packages=("torch", "torchdata", "torchtitan")),
-    "megatron-lm": Client(environment="readers", program="megatron_reader.py", packages=("megatron-core",)),
-    "megatron-bridge": Client(environment="readers", program="bridge_reader.py", packages=("megatron-bridge", "torch")),
-    "olmo-core": Client(environment="readers", program="olmo_reader.py", packages=("ai2-olmo-core", "torch")),
-    "adamw": Client(environment="torch", program="torch_adamw.py", packages=("torch",)),
-    "exports in transformers 5": Client(
-        environment="torch", program="transformers_exports.py", packages=("transformers", "torch")
-    ),
-    "exports in transformers 4": Client(
-        environment="transformers4", program="transformers_exports.py", packages=("transformers", "torch")
-    ),
-    "checkpoints": Client(
-        environment="torch", program="transformers_checkpoints.py", packages=("transformers", "torch", "keras-hub")
-    ),
-    "tests with torch": Client(environment="torch", program="torch_tests.py", packages=("torch",)),
-    "axolotl": Client(environment="axolotl", program="axolotl_packing.py", packages=("axolotl", "transformers")),
-    "transformers 4": Client(
-        environment="transformers4", program="transformers_4.py", packages=("transformers", "tokenizers")
-    ),
-    "maxtext preferences": Client(environment="maxtext", program="maxtext_pairs.py", packages=("maxtext",)),
-    "maxtext training": Client(environment="maxtext", program="maxtext_train.py", packages=("maxtext", "jax", "flax")),
-    "maxtext packing": Client(environment="maxtext", program="maxtext_packing.py", packages=("maxtext", "grain")),
+    "datasets": Client("hf_datasets.py", "datasets"),
+    "tfds": Client("tfds_source.py", "tensorflow-datasets"),
+    "grain": Client("grain_shuffle.py", "grain"),
+    "keras-hub on jax": Client("keras_hub_fit.py", "keras-hub jax", arguments=("jax",)),
+    "keras-hub on tensorflow": Client("keras_hub_fit.py", "keras-hub tensorflow", arguments=("tensorflow",)),
+    "tunix": Client("tunix_sft.py", "google-tunix flax optax", "tunix"),
+    "model garden": Client("model_garden.py", "tf-models-official"),
+    "seqio": Client("seqio_source.py", "seqio"),
+    "tfrecord": Client("tfrecord_package.py", "tfrecord"),
+    "trl templates": Client("trl_templates.py", "trl"),
+    "trl training on pairs": Client("trl_pair_training.py", "trl transformers torch", "torch"),
+    "trl preferences": Client("trl_pairs.py", "trl torch", "torch"),
+    "trainers": Client("torch_trainers.py", "trl transformers torch", "torch"),
+    "loaders": Client("torch_loaders.py", "torch torchdata torchtitan", "readers"),
+    "megatron-lm": Client("megatron_reader.py", "megatron-core", "readers"),
+    "megatron-bridge": Client("bridge_reader.py", "megatron-bridge torch", "readers"),
+    "olmo-core": Client("olmo_reader.py", "ai2-olmo-core torch", "readers"),
+    "exports in transformers 5": Client("transformers_exports.py", "transformers torch", "torch"),
+    "exports in transformers 4": Client("transformers_exports.py", "transformers torch", "transformers4"),
+    "checkpoints": Client("transformers_checkpoints.py", "transformers torch keras-hub", "torch"),
+    "tests with torch": Client("torch_tests.py", "torch", "torch"),
+    "axolotl": Client("axolotl_packing.py", "axolotl transformers", "axolotl"),
+    "transformers 4": Client("transformers_4.py", "transformers tokenizers", "transformers4"),
+    "maxtext preferences": Client("maxtext_pairs.py", "maxtext", "maxtext"),
+    "maxtext training": Client("maxtext_train.py", "maxtext jax flax", "maxtext"),
+    "maxtext packing": Client("maxtext_packing.py", "maxtext grain", "maxtext"),
 }
 _VERSION = "import importlib.metadata as m, sys; print(*(f'{n} {m.version(n)}' for n in sys.argv[1:]), sep=', ')"
 
@@ -157,23 +141,15 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--work", type=pathlib.Path, help="folder for environments and data, kept")
     parser.add_argument("--only", action="append", choices=CLIENTS, help="client to run; repeatable")
     options = parser.parse_args(argv)
-    with _folder(options.work) as work:
+    with tempfile.TemporaryDirectory(prefix="check-clients-") as folder:
+        work = (options.work or pathlib.Path(folder)).resolve()
+        work.mkdir(parents=True, exist_ok=True)
         _prepare(work)
         failed = [name for name in options.only or CLIENTS if not _passes(name, CLIENTS[name], work)]
     for name, why in NOT_RUN.items():
         print(f"| {name} | not run | {why} |")
     print(f"failed: {', '.join(failed)}" if failed else "all clients read what the shards hold")
     return 1 if failed else 0
-
-
-@contextlib.contextmanager
-def _folder(kept: pathlib.Path | None) -> Iterator[pathlib.Path]:
-    if kept is not None:
-        kept.mkdir(parents=True, exist_ok=True)
-        yield kept.resolve()
-        return
-    with tempfile.TemporaryDirectory(prefix="check-clients-") as folder:
-        yield pathlib.Path(folder)
 
 
 def _prepare(work: pathlib.Path) -> None:
@@ -234,7 +210,7 @@ def _passes(name: str, client: Client, work: pathlib.Path) -> bool:
     """Run a client, and print a line of the table."""
     python = _python(work, client.environment)
     program = REPOSITORY / "scripts" / "clients" / client.program
-    words = ([str(program), str(work), *client.arguments], ["-c", _VERSION, *client.packages])
+    words = ([str(program), str(work), *client.arguments], ["-c", _VERSION, *client.packages.split()])
     ended, versions = (
         subprocess.run([str(python), *each], env=_environment(), cwd=work, capture_output=True, text=True)
         for each in words

@@ -12,11 +12,8 @@
 #   --region                  gcloud config get dataflow/region, or compute/region; best the bucket's region
 #   --temp_location           tmp/ in the bucket of --output
 #   --service_account_email   the project's Compute Engine default service account
-#   --machine_type            n2-standard-8 (see below)
+#   --machine_type            n2-standard-8
 #   --number_of_worker_harness_threads   1: shards that each process makes at a time
-#
-# With an image from scripts/dataflow_worker.Dockerfile (--sdk_container_image=IMAGE --sdk_location=container), machines
-# don't spend two or three minutes installing this package. --no_use_public_ips requires it, and Private Google Access.
 #
 # Required roles:
 #
@@ -28,14 +25,7 @@
 #                         roles/storage.objectAdmin         on the bucket
 #                         roles/artifactregistry.reader     on the repository of an image
 #
-# Beam's Python asks Dataflow for one process per core (the experiment use_multiple_sdk_containers), and
-# --number_of_worker_harness_threads counts the threads per process. Each process makes one shard at a time, and a machine
-# needs about
-#
-#     cores x (0.5 GB + 3 x --shard-size)
-#
-# of memory, 6.4 GB for eight cores and shards of 100 MB. n2-standard-8 has 32 GB. A build speeds up in proportion to the
-# number of machines, as long as there are several shards per core.
+# docs/how-to/dataflow.md has the memory that shards need, and images.
 set -euo pipefail
 
 say() { printf '%s\n' "$*" >&2; }

@@ -8,10 +8,8 @@ manifest with the functions of a build. Each size runs in a separate process, so
 """
 
 import argparse
-import json
+import multiprocessing
 import resource
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -148,16 +146,9 @@ def main() -> None:
     """Run each size in a separate process, and print or write the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--write", action="store_true", help="write the page")
-    parser.add_argument("--bytes", type=int, help="print the figures of this size as JSON")
     arguments = parser.parse_args()
-    if arguments.bytes:
-        json.dump(figures(arguments.bytes), sys.stdout)
-        return
-    runs = {
-        name: subprocess.run([sys.executable, __file__, "--bytes", str(size)], check=True, stdout=subprocess.PIPE)
-        for name, size in SIZES.items()
-    }
-    text = table({name: json.loads(run.stdout) for name, run in runs.items()})
+    with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
+        text = table(dict(zip(SIZES, pool.map(figures, SIZES.values(), chunksize=1), strict=True)))
     if arguments.write:
         PAGE.write_text(PAGE.read_text(encoding="utf-8").partition(MARK)[0] + MARK + "\n" + text, encoding="utf-8")
     print(text)

@@ -1,7 +1,6 @@
-"""Rows from our reader of single rows, and losses with the optimizer of `train-tpu`, for comparison."""
+"""Rows from our reader of single rows, for comparison."""
 
 import sys
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,22 +39,3 @@ def documents(layout: str, split: str = "train") -> list[tuple[list[int], list[i
         for ids, segments, mask in zip(columns["input_ids"], columns["segment_ids"], learned, strict=True)
         for segment in range(1, segments.max() + 1)
     ]
-
-
-def adamw_losses(
-    loss_of: Callable[..., Any], weights: list[Any], batches: Sequence[Any], *, rate: float
-) -> list[float]:
-    """Return `loss_of(weights, *batch)` of each step with the AdamW of `train-tpu`."""
-    import jax
-
-    from pipelines.train.steps import AdamW
-
-    decayed = (True,) * len(weights)
-    options: Any = {"warmup": 0, "steps": len(batches), "decay": 0.1, "clip_norm": 1e9, "schedule": "constant"}
-    rule, found = AdamW(rate=rate, decayed=decayed, **options), []
-    means, squares = ([jax.numpy.zeros_like(each) for each in weights] for _ in range(2))
-    for step, batch in enumerate(batches):
-        value, gradients = jax.value_and_grad(loss_of)(weights, *batch)
-        weights, means, squares = rule.update(step, weights, gradients, means, squares)
-        found.append(float(value))
-    return found

@@ -5,11 +5,13 @@ plain               SFTTrainer on texts
 packed              SFTTrainer, padding_free=True: packed conversations have the logits of separate ones
 classification      transformers' Trainer on `pad`
 language_modeling   transformers' Trainer on `concat`, as in run_clm.py
+preferences         DPOTrainer, as in docs/how-to/layouts/preference.md; RewardTrainer takes joined prompts as they are
 """
 
 import json
 import pathlib
 import sys
+import types
 from typing import Any
 
 import datasets
@@ -30,16 +32,21 @@ CHATS = ("qwen3", "llama3", "gemma3", "glm4moe", "phi3")
 Rows = list[dict[str, Any]]
 
 
-def trainer(rows: Any, tokenizer: Any, *, model: str = "Llama", collator: Any = None, **settings: Any) -> Any:
-    """Return SFTTrainer, or Trainer with a collator, for a small model that always begins with the same weights."""
+def small_model(tokenizer: Any, model: str = "Llama") -> Any:
+    """Return a small model that always begins with the same weights."""
     transformers.set_seed(1)
     config = getattr(transformers, f"{model}Config")(vocab_size=len(tokenizer), **SIZES, use_cache=False)
     kind = transformers.AutoModelForCausalLM if model == "Llama" else transformers.AutoModelForSequenceClassification
+    return kind.from_config(config)
+
+
+def trainer(rows: Any, tokenizer: Any, *, model: str = "Llama", collator: Any = None, **settings: Any) -> Any:
+    """Return SFTTrainer, or Trainer with a collator, for a small model."""
     made, arguments = (transformers.Trainer, transformers.TrainingArguments)
     if collator is None:
         made, arguments = (trl.SFTTrainer, trl.SFTConfig)
     chosen = arguments(output_dir=str(HERE / "out"), **SETTINGS, **QUIET, **settings)
-    return made(kind.from_config(config), chosen, collator, train_dataset=rows, processing_class=tokenizer)
+    return made(small_model(tokenizer, model), chosen, collator, train_dataset=rows, processing_class=tokenizer)
 
 
 def losses(made: Any) -> list[float]:
@@ -139,9 +146,34 @@ def language_modeling() -> None:
     report("language modeling", *(trainer(each, tokenizer, collator=collator) for each in (ours, raw)))
 
 
+class PreparedDPOTrainer(trl.DPOTrainer):
+    """DPOTrainer for a tokenized dataset."""
+
+    def _prepare_dataset(self, dataset: Any, *args: Any) -> Any:
+        return dataset
+
+
+def preferences() -> None:
+    """Compare pairs."""
+    tokenizer, rows = toy_tokenizer((TEMPLATES / "qwen3.jinja").read_text(encoding="utf-8")), read("preferences")
+    made = []
+    ours = exported("dpo", rows, tokenizer, layout="preference")
+    for kind, data in ((PreparedDPOTrainer, ours), (trl.DPOTrainer, datasets.Dataset.from_list(rows))):
+        models = [small_model(tokenizer) for _ in range(2)]
+        settings = trl.DPOConfig(output_dir=str(HERE / "out"), max_length=None, **SETTINGS, **QUIET)
+        made.append(kind(*models, settings, train_dataset=data, processing_class=tokenizer))
+    report("DPO", *made)
+    export(HERE / "dpo", to="parquet", output=HERE / "joined", join_prompts=True)
+    joined: Any = datasets.load_dataset(str(HERE / "joined"), split="train", cache_dir=str(HERE / "cache"))
+    settings = trl.RewardConfig(max_length=None, **QUIET)
+    kept = trl.RewardTrainer._prepare_dataset(types.SimpleNamespace(), joined, tokenizer, settings, "train")
+    assert kept.to_dict() == joined.to_dict()
+    print(f"RewardTrainer keeps {len(kept)} rows")
+
+
 if __name__ == "__main__":
     transformers.utils.logging.set_verbosity_error()
     datasets.disable_progress_bars()
     torch.set_num_threads(1)
-    for compare in (chat, plain, packed, classification, language_modeling):
+    for compare in (chat, plain, packed, classification, language_modeling, preferences):
         compare()

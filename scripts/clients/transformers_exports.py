@@ -26,7 +26,7 @@ REVIEWS = pathlib.Path(__file__).resolve().parents[2] / "examples" / "reviews" /
 NEW = 12  # tokens to generate
 _DECODER = ("input_ids", "attention_mask")
 _TOKENIZER = ("--tokenizer", f"{WORK}/tokenizer", "--max-length", "64")
-_TRAIN = ("scripts/train_tpu.py",)
+_TRAIN = ("-m", "pipelines.train.cli")
 
 
 def write() -> None:

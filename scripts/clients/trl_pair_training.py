@@ -16,7 +16,7 @@ from scripts.clients.expected import WORK
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 HERE = pathlib.Path(WORK, "preferences")
-STEPS, BATCH, LENGTH, RATE = 20, 8, 32, 1e-3
+STEPS, BATCH, LENGTH, RATE = 20, 4, 32, 1e-3  # as in torch_trainers
 
 
 def batches() -> None:
@@ -76,6 +76,8 @@ def theirs(kind: str, tokenizer: Any) -> list[float]:
     import transformers
     import trl
 
+    from scripts.clients.torch_trainers import QUIET, SETTINGS
+
     trainer, config = (trl.DPOTrainer, trl.DPOConfig) if kind == "dpo" else (trl.RewardTrainer, trl.RewardConfig)
     load = transformers.AutoModelForCausalLM if kind == "dpo" else transformers.AutoModelForSequenceClassification
     found: list[float] = []
@@ -91,20 +93,14 @@ def theirs(kind: str, tokenizer: Any) -> list[float]:
 
     settings = config(
         output_dir=str(HERE / "out"),
-        per_device_train_batch_size=BATCH,
-        max_steps=STEPS,
-        learning_rate=RATE,
         max_length=None,
         lr_scheduler_type="constant",
-        weight_decay=0.0,
+        weight_decay=0.1,
         max_grad_norm=1e9,
         train_sampling_strategy="sequential",
         gradient_checkpointing=False,
-        use_cpu=True,
-        bf16=False,
-        report_to="none",
-        save_strategy="no",
-        disable_tqdm=True,
+        **SETTINGS,
+        **QUIET,
     )
     models = [load.from_pretrained(str(HERE / kind)) for _ in range(1 + (kind == "dpo"))]
     rows = datasets.Dataset.from_list(_rows(kind))
@@ -117,10 +113,10 @@ def theirs(kind: str, tokenizer: Any) -> list[float]:
 def ours(kind: str) -> list[float]:
     """Return our losses."""
     options = {"data": HERE / "data", "task": kind, "model": HERE / kind, "steps": STEPS, "global-batch-size": BATCH}
-    options |= {"learning-rate": RATE, "schedule": "constant", "weight-decay": 0, "clip-norm": 1e9, "tpu": "none"}
+    options |= {"learning-rate": RATE, "schedule": "constant", "weight-decay": 0.1, "clip-norm": 1e9, "tpu": "none"}
     options |= {"model-dir": HERE / f"{kind}-trained", "log-every": 1}
     words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
-    return [line["loss"] for line in _ran("scripts/train_tpu.py", *words, "--json") if "learning_rate" in line]
+    return [line["loss"] for line in _ran("-m", "pipelines.train.cli", *words, "--json") if "learning_rate" in line]
 
 
 def main() -> None:

@@ -2,8 +2,6 @@
 
 ids         200 pairs of texts, and 200 of conversations with each of eight templates
 masks       DataCollatorForPreference with keep_start and keep_end, of whole rows and cut to the median length
-trainers    DPOTrainer on our export as in docs/how-to/layouts/preference.md, and on the rows themselves: 20 losses;
-            RewardTrainer does not change the export with joined prompts
 """
 
 import collections
@@ -16,15 +14,13 @@ from typing import Any
 
 import datasets
 import numpy as np
-import torch
 import transformers
 import trl
 from jinja2 import TemplateError
 from trl.trainer.dpo_trainer import DataCollatorForPreference
 
-from prep_tfrecords import build, export
+from prep_tfrecords import build
 from scripts.clients.expected import WORK
-from scripts.clients.torch_trainers import EXAMPLES, QUIET, SETTINGS, SIZES
 from scripts.clients.trl_templates import CONVERSATIONS, TEMPLATES, toy_tokenizer
 from tfrecord_io import random_access
 
@@ -128,53 +124,7 @@ def compare() -> None:
     print(f"{PAIRS * (len(NAMES) + 1):,} pairs: " + ", ".join(f"{count:,} {what}" for what, count in counts.items()))
 
 
-class PreparedDPOTrainer(trl.DPOTrainer):
-    """DPOTrainer for a tokenized dataset."""
-
-    def _prepare_dataset(self, dataset: Any, *args: Any) -> Any:
-        return dataset
-
-
-def train() -> None:
-    """Train on our export and on the rows, with equal losses; check that RewardTrainer keeps the joined export."""
-    rows = [json.loads(line) for line in (EXAMPLES / "preferences" / "train.jsonl").open(encoding="utf-8")]
-    tokenizer = toy_tokenizer((TEMPLATES / "qwen3.jinja").read_text(encoding="utf-8"))
-    built("example", rows, tokenizer, length=1024, side="right")
-    losses = []
-    for kind in (PreparedDPOTrainer, trl.DPOTrainer):
-        data = exported("dpo") if kind is PreparedDPOTrainer else datasets.Dataset.from_list(rows)
-        transformers.set_seed(1)
-        config = transformers.LlamaConfig(vocab_size=len(tokenizer), **SIZES, use_cache=False)
-        models = [transformers.AutoModelForCausalLM.from_config(config) for _ in range(2)]
-        models[1].load_state_dict(models[0].state_dict())
-        settings = trl.DPOConfig(output_dir=str(HERE / "out"), max_length=None, **SETTINGS, **QUIET)
-        made = kind(models[0], models[1], settings, train_dataset=data, processing_class=tokenizer)
-        made.remove_callback(transformers.PrinterCallback)
-        made.train()
-        losses.append([entry["loss"] for entry in made.state.log_history if "loss" in entry])
-    apart = max(abs(one - other) for one, other in zip(*losses, strict=True))
-    print(f"DPO: {len(losses[0])} losses {apart} apart, {losses[0][0]:.3f} to {losses[0][-1]:.3f}")
-    assert apart == 0
-    joined: Any = exported("reward", join_prompts=True)
-    fake = types.SimpleNamespace()
-    kept = trl.RewardTrainer._prepare_dataset(
-        fake, joined, tokenizer, trl.RewardConfig(max_length=None, **QUIET), "train"
-    )
-    assert kept.to_dict() == joined.to_dict()
-    print(f"RewardTrainer keeps {len(kept)} rows")
-
-
-def exported(name: str, **options: Any) -> Any:
-    """Return the rows of the example's Parquet export."""
-    output = HERE / name
-    shutil.rmtree(output, ignore_errors=True)
-    export(HERE / "example", to="parquet", output=output, drop=["number"], **options)
-    return datasets.load_dataset(str(output), split="train", cache_dir=str(HERE / "cache"))
-
-
 if __name__ == "__main__":
     transformers.utils.logging.set_verbosity_error()
     datasets.disable_progress_bars()
-    torch.set_num_threads(1)
-    train()
     compare()

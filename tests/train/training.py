@@ -116,9 +116,8 @@ def done(model_dir: Path | None, **changes: object) -> Outcome:
 
 
 def program(model_dir: Path | str, *, variables: Mapping[str, str] = {}, **changes: object) -> subprocess.Popen[str]:
-    """Start `scripts/train_tpu.py` as a process, with more environment variables."""
-    script = str(building.REPOSITORY / "scripts" / "train_tpu.py")
-    words = [sys.executable, script, *options(model_dir, **changes)]
+    """Start `train-tpu` as a process, with more environment variables."""
+    words = [sys.executable, "-m", "pipelines.train.cli", *options(model_dir, **changes)]
     return subprocess.Popen(
         words, env={**building.environment(), **variables}, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
