@@ -35,9 +35,6 @@ from pipelines.prepare.tokenize.tokenization import require_deterministic
 from scripts.benchmarks.figures import table
 from tests.qualifying import kinds, strange, strings
 
-__all__ = ["ENGINES", "INT32", "Trial", "as_table", "differing", "opened", "rows_differ", "shortened"]
-__all__ += ["try_engine", "try_strange", "wrong_rows"]
-
 INT32 = np.dtype(np.int32)
 ENGINES = tuple(choice.FAST_ENGINES)
 _ROW_LENGTHS = (12, 64)

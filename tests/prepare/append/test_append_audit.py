@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from pipelines.prepare.audit.trace import Tracer
 from tests import building
 from tests.building import command, read_manifest
 from tests.prepare.append import appended
-from tests.prepare.append.appended import NEW, OLD, OPTIONS, build, done, grown, json_lines, numbers, parquet
+from tests.prepare.append.appended import NEW, OLD, OPTIONS, build, done, grown, json_lines, numbers
 
 
 @pytest.fixture(scope="module")
@@ -66,15 +65,14 @@ def test_damaged_shards_of_each_generation_are_made_again(root: Path) -> None:
     assert building.files(root) == before
 
 
-@pytest.mark.parametrize("write", [parquet, json_lines])
-def test_new_files_may_sort_before_old_ones(tmp_path: Path, write: Callable[[Path, range], Path]) -> None:
-    data, out, kind = tmp_path / "data", tmp_path / "out", "jsonl" if write is json_lines else "parquet"
+def test_new_files_may_sort_before_old_ones(tmp_path: Path) -> None:
+    data, out = tmp_path / "data", tmp_path / "out"
     options: dict[str, object] = {"no_shuffle": True}
-    write(data / f"train-c.{kind}", OLD)
+    json_lines(data / "train-c.jsonl", OLD)
     done(build(data, out, **options))
-    write(data / f"train-b.{kind}", NEW)
+    json_lines(data / "train-b.jsonl", NEW)
     done(build(data, out, "--append", **options))
-    write(data / f"train-a.{kind}", range(100, 110))
+    json_lines(data / "train-a.jsonl", range(100, 110))
     assert done(build(data, out, "--append", **options))["shards_made"] > 0
     assert numbers(out) == list(range(110))
     shards = building.read_manifest(out).splits["train"].shards
@@ -84,6 +82,6 @@ def test_new_files_may_sort_before_old_ones(tmp_path: Path, write: Callable[[Pat
         assert building.command("verify", out, "--repair").status == 0
         assert (out / shard.name).read_bytes() == before
     traced = building.command("trace", out, "--split", "train", "--shard", len(shards) - 1, "--record", 0)
-    assert f"row 0 of {data / f'train-a.{kind}'}" in traced.out
+    assert f"row 0 of {data / 'train-a.jsonl'}" in traced.out
     words = building.command("build", data, "--append", "--json", *building.options(out, **{**OPTIONS, **options})).err
     assert "no rows that are not in this dataset" in words

@@ -114,9 +114,8 @@ class TestParquet:
         out = exported(root, "parquet", tmp_path / "out", "--documents", "--add", "labels")
         data = load(out, tmp_path / "cache")["train"]
         tokenizer = load_tokenizer(str(root))
-        texts = [
-            json.loads(line)["text"] for line in (REVIEWS / "train.jsonl").read_text(encoding="utf-8").splitlines()
-        ]
+        lines = (REVIEWS / "train.jsonl").read_text(encoding="utf-8").splitlines()
+        texts = [json.loads(line)["text"] for line in lines]
         expected = [[*ids, tokenizer.sep_token_id] for ids in tokenizer(texts, add_special_tokens=False)["input_ids"]]
         assert sorted(data["input_ids"]) == sorted(expected)
         assert data.column_names == ["input_ids", "labels"]
@@ -177,13 +176,8 @@ class TestParquet:
         out = exported(root, "tfrecord", tmp_path / "renamed", "--rename", "id=key", "--drop", "raw")
         (path,) = out.glob("*.tfrecord")
         schema = read_manifest(root).schema
-        new = Schema(
-            tuple(
-                dataclasses.replace(each, name="key" if each.name == "id" else each.name)
-                for each in schema.features
-                if each.name != "raw"
-            )
-        )
+        kept = (each for each in schema.features if each.name != "raw")
+        new = Schema(tuple(dataclasses.replace(each, name="key") if each.name == "id" else each for each in kept))
         found = examples.decode(frames.messages_of(path.read_bytes()), new, place="")
         assert found["key"].tolist() == rows["id"]
 

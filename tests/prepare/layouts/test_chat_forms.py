@@ -163,22 +163,3 @@ def test_a_template_from_a_file_becomes_part_of_the_tokenizer(tmp_path: Path) ->
     other = building.built(place, chat_template=file, seed=0, **chosen)
     assert read_manifest(root).fingerprint != read_manifest(other).fingerprint
     assert building.command("verify", root).status == 0
-
-
-@pytest.mark.parametrize(
-    ("given", "layout", "words"),
-    [
-        ("no.jinja", "chat", "cannot be read"),
-        ("broken.jinja", "chat", "template"),
-        ("fine.jinja", "pad", "was given with --layout pad"),
-    ],
-)
-def test_a_template_that_cannot_be_taken_is_named(
-    given: str, layout: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("broken.jinja").write_text("{% for m in messages %}{{ m.content }}")
-    Path("fine.jinja").write_text(CHATML)
-    place = building.source(tmp_path / "d", train=FORMS["messages"][0])
-    chosen = building.options(tmp_path / "o", layout=layout, chat_template=given, tokenizer=building.tokenizer("chats"))
-    assert words in building.command("build", place, *chosen).error[0]

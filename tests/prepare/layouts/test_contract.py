@@ -343,7 +343,7 @@ def test_a_build_that_was_stopped_goes_on_to_the_same_bytes_on_other_threads(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", ["buckets", "qa", "packed chat", "pack, infilled", "preference"], indirect=True)
+@pytest.mark.parametrize("case", ["buckets", "packed chat", "preference"], indirect=True)
 def test_worker_processes_change_no_byte(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seams.put(monkeypatch, small_bytes=0)
     made = case.build(tmp_path / "out", workers=2)

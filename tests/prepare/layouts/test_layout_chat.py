@@ -169,9 +169,7 @@ def _with_markers() -> Path:
     return folder
 
 
-@pytest.mark.parametrize(
-    ("tokenizer", "is_said"), [(lambda: building.tokenizer("reviews"), True), (_with_markers, False)]
-)
+@pytest.mark.parametrize(("tokenizer", "is_said"), [(building.tokenizer, True), (_with_markers, False)])
 def test_chatml_serves_a_tokenizer_without_a_template(tmp_path: Path, tokenizer: Any, is_said: bool) -> None:
     data = building.source(tmp_path / "in", train=[{"messages": [QUESTION, ANSWER, QUESTION, ANSWER]}])
     chosen = {"layout": "chat", "tokenizer": tokenizer(), "chat_template": "chatml", "max_length": 200}
@@ -205,13 +203,9 @@ def test_a_tokenizers_own_template_of_that_name_is_preferred(tmp_path: Path) -> 
     [
         (named, {"chat_template": "long"}, "expected one of default, short, tool_use, chatml", "one of these names"),
         (trained, {"chat_template": "short"}, "neither a file nor the name of a template", "one of these names, or"),
-        (
-            lambda: building.tokenizer("reviews"),
-            {"chat_template": "short"},
-            "expected one of chatml",
-            "one of these names, or",
-        ),
-        (lambda: building.tokenizer("reviews"), {}, "has none", "--chat-template chatml, or --chat-template FILE"),
+        (trained, {"chat_template": "no.jinja"}, "--chat-template no.jinja: cannot be read", "the path of a text file"),
+        (building.tokenizer, {"chat_template": "short"}, "expected one of chatml", "one of these names, or"),
+        (building.tokenizer, {}, "has none", "--chat-template chatml, or --chat-template FILE"),
         (lambda: named(("tool_use", "short")), {}, "none of them is called default", "--chat-template short"),
     ],
 )

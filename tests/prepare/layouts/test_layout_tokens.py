@@ -144,15 +144,9 @@ def _plan(kind: Any, names: tuple[str, ...] | None) -> ColumnPlan:
 
 def test_rows_are_refused_by_reason() -> None:
     rows: list[tuple[Any, Any, str]] = [
-        (["a", "b"], [0, 1], ""),
-        (None, [0], "words_null"),
-        (["a"], None, "tags_null"),
-        (["a", "b"], [0], "tags_length"),
-        (["a", None], [0, 1], "word_null"),
-        (["a"], [None], "tag_null"),
-        (["a"], [2], "tag_out_of_range"),
-        (["a"], [-1], "tag_out_of_range"),
-        ([], [], ""),
+        *((["a", "b"], [0, 1], ""), (None, [0], "words_null"), (["a"], None, "tags_null")),
+        *((["a", "b"], [0], "tags_length"), (["a", None], [0, 1], "word_null"), (["a"], [None], "tag_null")),
+        *((["a"], [2], "tag_out_of_range"), (["a"], [-1], "tag_out_of_range"), ([], [], "")),
     ]
     batch = pa.RecordBatch.from_pydict(
         {

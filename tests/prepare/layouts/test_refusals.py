@@ -25,6 +25,7 @@ SEQ2SEQ = {"layout": "seq2seq", "text_column": "en", "target_column": "de", "tar
         ("reviews", {"layout": "pad", "messages_column": "m"}, "--messages-column"),
         ("reviews", {"layout": "pad", "target_column": "de"}, "--target-column was given with --layout pad"),
         ("reviews", {"layout": "pad", "input_prefix": "x"}, "--input-prefix was given with --layout pad"),
+        ("reviews", {"layout": "pad", "chat_template": "chatml"}, "--chat-template was given with --layout pad"),
         ("reviews", {"layout": "qa"}, "--layout qa with only one text column, 'text'"),
         ("reviews", {"stride": 4, "text_column": ("a", "b")}, "two text columns"),
         ("reviews", {"stride": 4, "truncation": "do_not_truncate"}, "--stride with --truncation"),

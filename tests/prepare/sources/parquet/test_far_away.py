@@ -147,10 +147,8 @@ def test_rows_on_the_hub_take_a_request_for_each_range_and_what_it_refuses_is_sa
 @pytest.mark.parametrize(
     ("path", "needs_token", "expected"),
     [
-        ("gs://bucket/a.jsonl", False, True),
-        ("gs://bucket/a.jsonl", True, True),
-        ("hf://datasets/me/it@abc/a.jsonl", False, True),
-        ("hf://datasets/me/it@abc/a.jsonl", True, False),
+        *(("gs://bucket/a.jsonl", needs_token, True) for needs_token in (False, True)),
+        *(("hf://datasets/me/it@abc/a.jsonl", needs_token, not needs_token) for needs_token in (False, True)),
         ("https://host/a.jsonl", False, True),
         ("https://host/a.jsonl?X-Goog-Signature=abc", False, False),
         ("https://me:secret@host/a.jsonl", False, False),

@@ -53,13 +53,18 @@ STORED = Consent(run_stored=True)
 SHARD_SIZE = "12kB"
 
 
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The current directory of all tests: another one would start other processes."""
+    return tmp_path_factory.mktemp("steps")
+
+
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current directory, with the module in it."""
+def module(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "clean.py").write_text(MODULE, encoding="utf-8")
-    return tmp_path
+    monkeypatch.chdir(place)
+    (place / "clean.py").write_text(MODULE, encoding="utf-8")
+    return place / "clean.py"
 
 
 def data(folder: Path, rows: Sequence[dict[str, Any]] = ROWS, name: str = "data") -> Path:
@@ -78,14 +83,13 @@ def done(*arguments: Any, **changes: Any) -> Path:
 
 
 @pytest.fixture(scope="module")
-def stepped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def stepped(place: Path) -> Iterator[Path]:
     """A build with all of STEPS, made once: copy it before changing it."""
-    root = tmp_path_factory.mktemp("stepped")
-    (root / "clean.py").write_text(MODULE, encoding="utf-8")
+    (place / "clean.py").write_text(MODULE, encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(root)
+        patch.chdir(place)
         patch.setattr(sys, "path", list(sys.path))
-        yield done(data(root), root / "out", **STEPS)
+        yield done(data(place), place / "out", **STEPS)
 
 
 def sorted_records(root: Path) -> dict[str, list[Any]]:
@@ -95,8 +99,8 @@ def sorted_records(root: Path) -> dict[str, list[Any]]:
 
 
 @pytest.mark.slow
-def test_steps_give_the_records_of_data_that_was_changed_beforehand(folder: Path, stepped: Path) -> None:
-    plain = done(data(folder, LEFT, "left"), folder / "b")
+def test_steps_give_the_records_of_data_that_was_changed_beforehand(tmp_path: Path, stepped: Path) -> None:
+    plain = done(data(tmp_path, LEFT, "left"), tmp_path / "b")
     assert sorted_records(stepped) == sorted_records(plain)
     assert len(sorted_records(stepped)["n"]) == 300
 
@@ -109,11 +113,11 @@ def test_every_row_is_used_or_filtered(stepped: Path) -> None:
 
 
 @pytest.mark.slow
-def test_only_errors_of_the_rows_that_are_left_are_named_as_the_source_has_them(folder: Path) -> None:
-    outcome = build(data(folder), folder / "out", **ONE_ERROR)
+def test_only_errors_of_the_rows_that_are_left_are_named_as_the_source_has_them(tmp_path: Path) -> None:
+    outcome = build(data(tmp_path), tmp_path / "out", **ONE_ERROR)
     assert "1 of 300 rows cannot be used (train: text is null in 1)" in outcome.error[0]
     assert "row 8 of train.jsonl (text is null)" in outcome.error[0]
-    root = done(data(folder), folder / "out", max_error_rate=1 / 300, **ONE_ERROR)
+    root = done(data(tmp_path), tmp_path / "out", max_error_rate=1 / 300, **ONE_ERROR)
     (path,) = (root / "rejected").iterdir()
     (line,) = map(json.loads, path.read_text().splitlines())
     assert (line["row"], line["reason"], json.loads(line["content"])) == (7, "text_null", {"text": None, "n": 7})
@@ -122,8 +126,8 @@ def test_only_errors_of_the_rows_that_are_left_are_named_as_the_source_has_them(
 
 
 @pytest.mark.slow
-def test_every_record_leads_to_its_row_without_the_module(folder: Path, stepped: Path) -> None:
-    (folder / "clean.py").unlink()
+def test_every_record_leads_to_its_row_without_the_module(module: Path, stepped: Path) -> None:
+    module.unlink()
     tracer = Tracer(reopened_dataset.reopen(str(stepped), read_manifest(stepped), consent=STORED))
     seen = []
     for index, shard in enumerate(read_manifest(stepped).splits["train"].shards):
@@ -135,10 +139,10 @@ def test_every_record_leads_to_its_row_without_the_module(folder: Path, stepped:
     assert seen == read_rows(stepped, "train")["n"].tolist()
 
 
-def test_an_edit_of_the_module_is_refused_with_what_changed(folder: Path, stepped: Path) -> None:
-    shutil.copytree(stepped, folder / "out")
-    (folder / "clean.py").write_text(MODULE + "# edited\n", encoding="utf-8")
-    outcome = build(data(folder), folder / "out", **STEPS)
+def test_an_edit_of_the_module_is_refused_with_what_changed(tmp_path: Path, module: Path, stepped: Path) -> None:
+    shutil.copytree(stepped, tmp_path / "out")
+    module.write_text(MODULE + "# edited\n", encoding="utf-8")
+    outcome = build(data(tmp_path), tmp_path / "out", **STEPS)
     assert "functions[0].module_sha256: was" in outcome.error[0]
     assert "--overwrite" in outcome.error[1]
 

@@ -155,14 +155,8 @@ def test_marked_templates_learn_the_same_answers() -> None:
 
 
 def test_answers_that_are_not_to_be_learned_are_left_out() -> None:
-    messages = [
-        user("q"),
-        answer("a", weight=0),
-        user("r"),
-        answer("b", train=True),
-        user("s"),
-        answer("c", train=False),
-    ]
+    answers = answer("a", weight=0), answer("b", train=True), answer("c", train=False)
+    messages = [message for each in answers for message in (user("q"), each)]
     for source in ("several roles", "marked"):
         body = "{{ m.content }}<|im_end|>"
         said = f"{{% generation %}}{body}{{% endgeneration %}}" if source == "marked" else body
@@ -189,10 +183,7 @@ _PARTS = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
 @pytest.mark.parametrize(
     "message",
     [
-        answer("a", train="no"),
-        answer("a", weight="heavy"),
-        answer("a", weight=[0]),
-        answer("a", train={}),
+        *(answer("a", train="no"), answer("a", weight="heavy"), answer("a", weight=[0]), answer("a", train={})),
         *(
             {"role": "assistant", "content": [_PARTS[0], {**_PARTS[1], **mask}]}
             for mask in ({"train": "no"}, {"weight": "heavy"}, {"train": [0]})

@@ -59,18 +59,8 @@ def test_every_kind_of_normalizer_and_words(zoo: Zoo, kind: str) -> None:
 @pytest.mark.parametrize("kind", ["t5", "t5 converted", "albert", "rembert"])
 def test_an_added_token_that_the_normalizer_brings_about_is_found(zoo: Zoo, kind: str) -> None:
     added = [AddedToken("<mask>", lstrip=True, normalized=True), AddedToken("fin", normalized=True)]
-    spelled = [
-        "<mask>",
-        "＜mask＞",
-        "<MASK>",
-        "<ma\x01sk>",
-        "ﬁn",
-        "xﬁn",
-        "fin ",
-        "a <mask> b",
-        "＜mask＞ fi n",
-        "<mas k>",
-    ]
+    masks = ["<mask>", "＜mask＞", "<MASK>", "<ma\x01sk>", "a <mask> b", "<mas k>", "＜mask＞ fi n"]
+    spelled = [*masks, "ﬁn", "xﬁn", "fin "]
     check("unigram", altered_kind(zoo, kind, added=added), [*spelled, *spelled, *TEXTS])
 
 
