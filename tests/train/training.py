@@ -116,8 +116,8 @@ def done(model_dir: Path | None, **changes: object) -> Outcome:
 
 
 def program(model_dir: Path | str, *, variables: Mapping[str, str] = {}, **changes: object) -> subprocess.Popen[str]:
-    """Start `train-tpu` as a process, with more environment variables."""
-    words = [sys.executable, "-m", "pipelines.train.cli", *options(model_dir, **changes)]
+    """Start `scripts/train_tpu.py` as a process, with more environment variables."""
+    words = [sys.executable, str(building.REPOSITORY / "scripts/train_tpu.py"), *options(model_dir, **changes)]
     return subprocess.Popen(
         words, env={**building.environment(), **variables}, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
