@@ -273,7 +273,7 @@ CASES: dict[str, Case] = {
     "byte-order-mark": kept({"train-0.txt": "\ufeffa\nb", "train-1.txt": "\ufeffc"}, ["a", "b", "c"]),
     "git-lfs-pointer": refused(
         {"train.txt": "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 12\n"},
-        "train.txt: a pointer of git-lfs",
+        "train.txt: a git-lfs pointer",
         "run `git lfs pull`",
     ),
     "gzip-by-another-name": refused(
@@ -320,7 +320,7 @@ CASES: dict[str, Case] = {
         ["a", "b", "c", "a", "b"],
         label=[0, 1, 2, 0, 2],
         names=("no", "maybe", "yes"),
-        said="its files have different classes; all get ClassLabel(names=['no', 'maybe', 'yes'])",
+        said="its files have different classes; all files get the classes no, maybe, yes",
     ),
     "type-of-another-file": refused(
         several(parquet("a.parquet", text=["a"]), parquet("b.parquet", text=[7])),

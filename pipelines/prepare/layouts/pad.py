@@ -18,7 +18,7 @@ from pipelines.prepare.layouts.base import Encoded, Layout, LayoutContext, besid
 from pipelines.prepare.layouts.rows_builder import UINT8, Field, RowsEncoder, ids_field
 from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.sources.columns.extraction import Inputs, Rows
-from pipelines.prepare.sources.columns.labels import list_lengths, tag_values
+from pipelines.prepare.sources.columns.labels import label_values, list_lengths
 from pipelines.prepare.tokenize.ragged import RaggedTokens, id_dtype, offsets_of
 from pipelines.prepare.tokenize.text_rows import EncodedRows, RowEncoder, joins_words, open_rows, with_engine
 from tfrecord_io.errors import ConfigError
@@ -99,7 +99,7 @@ class _TokensEncoder(PadEncoder):
         encoded = self._encoder.encode([rows.nested["words"]])
         tags, mask = _aligned(
             encoded,
-            tag_values(rows.nested["tags"], plan),
+            label_values(rows.nested["tags"], plan),
             counts=list_lengths(rows.nested["tags"]),
             inside=_inside(plan.names) if self._context.layout.label_all_tokens else None,
         )

@@ -83,5 +83,5 @@ def test_a_ready_function_is_known_by_its_version_and_what_it_rests_on(monkeypat
     stored, before = [fix.to_json()], fix.identity()
     monkeypatch.setattr(metadata, "version", lambda package: "0.0")
     assert fix.identity() != before
-    with pytest.raises(ConfigError, match=r"fix_text is of version 1, ftfy 0\.0 here, expected 1, ftfy "):
+    with pytest.raises(ConfigError, match=r"fix_text has version 1, ftfy 0\.0 here, expected 1, ftfy "):
         user_functions.restore(stored, expected=[before], where="source.json")

@@ -340,7 +340,10 @@ def test_traces_of_an_agent_are_converted_only_with_the_option(tmp_path: Path) -
     command = ["plan", place, *building.options(tmp_path)[2:]]
     assert building.command(*command).status == 0
     outcome = building.command(*command, "--source-option", "parse_agent_traces=true")
-    assert "train.jsonl: cannot be read: To support decoding agent traces, please install 'teich'" in outcome.error[0]
+    assert outcome.error[0] == "split 'train' has no column 'text'"
+    assert "the columns hold chats of the form messages" in outcome.error[1]
+    outcome = building.command(*command, "--source-option", "parse_agent_traces=true", "--text-column", "harness")
+    assert "cannot be read: To support decoding agent traces, please install 'teich'" in outcome.error[0]
     assert outcome.error[1] == "install this package with pip, and run the same command again"
 
 

@@ -20,7 +20,6 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pipelines.prepare.options.source_config import CHATS
 from pipelines.prepare.options.suggestions import listing
@@ -129,8 +128,10 @@ def as_messages(nested: Mapping[Any, pa.Array]) -> dict[Any, pa.Array]:
         return {**parts, **others}
     rows = [dict(zip(parts, row, strict=True)) for row in zip(*map(objects_of, parts.values()), strict=True)]
     if "tools" in others and is_text(others["tools"].type) and "prompt" not in parts:
-        may_be_bare = ["messages" not in row or any(map(_is_renamed, row["messages"])) for row in rows]
-        others["tools"] = pc.if_else(pa.array(may_be_bare, pa.bool_()), _wrapped(others["tools"]), others["tools"])
+        may_be_bare = ("messages" not in row or any(map(_is_renamed, row["messages"])) for row in rows)
+        texts = zip(others["tools"].to_pylist(), may_be_bare, strict=True)
+        tools = [_wrapped(text) if text and is_bare else text for text, is_bare in texts]
+        others["tools"] = pa.array(tools, others["tools"].type)
     return {"messages": _column(map(_conversation, rows), parts.values()), **others}
 
 
@@ -184,13 +185,8 @@ def _after_system(prompt: str | None, messages: list[Any]) -> list[Any]:
     return messages if has_own or not prompt else [{"role": "system", "content": prompt}, *messages]
 
 
-def _wrapped(tools: pa.Array) -> pa.Array:
-    unique = tools.dictionary_encode()
-    changed = [text and _wrapped_text(text) for text in unique.dictionary.to_pylist()]
-    return pa.array(changed, tools.type).take(unique.indices)
-
-
-def _wrapped_text(text: str) -> str:
+@functools.lru_cache(maxsize=256)
+def _wrapped(text: str) -> str:
     try:
         tools = json.loads(text)
     except ValueError:  # the row will be rejected

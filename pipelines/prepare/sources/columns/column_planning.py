@@ -286,7 +286,8 @@ def _is_chat_part(kind: pa.DataType) -> bool:
 
 
 def _is_answer(kind: pa.DataType) -> bool:
-    return _is_chat_part(kind) or preferences.fits(kind)
+    is_message = pa.types.is_struct(kind) and not {field.name for field in kind}.isdisjoint(("role", "from"))
+    return _is_chat_part(kind) or is_message
 
 
 _NESTED: dict[Purpose, tuple[Callable[[pa.DataType], bool], str]] = {

@@ -20,6 +20,7 @@ from pipelines.prepare.sources.columns.labels import (
     LabelPlan,
     decode_texts,
     is_text,
+    items_of,
     label_values,
     list_lengths,
     null_mask,
@@ -80,13 +81,11 @@ class ColumnPlan:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of all columns to read."""
         label = (self.label.column,) if self.label else ()
         return (*self.content, *label, *(feature.name for feature in self.kept))
 
     @property
     def content(self) -> tuple[str, ...]:
-        """Names of the text and nested columns."""
         return (*self.texts, *self.nested.values())
 
     @property
@@ -123,12 +122,12 @@ class Rows:
     def take(self, which: np.ndarray) -> Rows:
         """Return the rows at the indices `which`, without `arrays`."""
         indices = pa.array(which)
-        return Rows(
+        return dataclasses.replace(
+            self,
             texts=tuple(column.take(indices) for column in self.texts),
             arrays={},
             nested={purpose: column.take(indices) for purpose, column in self.nested.items()},
             numbers=self.numbers[which] if len(self.numbers) else self.numbers,
-            split=self.split,
         )
 
 
@@ -165,7 +164,7 @@ def extract(
         column = batch.column(feature.name)
         if feature.is_bytes:
             column = _utf8(column, feature.name)
-        values = np.asarray(column.flatten() if feature.shape else column)
+        values = np.asarray(items_of(column)[0])
         arrays[feature.name] = values.astype(feature.array_dtype).reshape(len(column), *feature.shape)
     nested = {purpose: _utf8(batch.column(name), name) for purpose, name in plan.nested.items()}
     as_messages = preferences.as_pairs if "chosen" in nested else chats.as_messages
@@ -214,16 +213,11 @@ def _utf8(column: pa.Array, name: str) -> pa.Array:
 
 
 def _reject_kept(reasons: np.ndarray, column: pa.Array, feature: Feature) -> None:
-    values = column
+    values, owners = items_of(column)
     if feature.is_bytes:
         reasons[np.asarray(pc.binary_length(column).fill_null(0)) > MOST_VALUE_BYTES] = "column_too_long"
     if feature.shape:
-        lengths = list_lengths(column)
-        reasons[lengths != feature.shape[0]] = "column_length"
-        values = column.flatten()
-        owners = np.repeat(np.arange(len(column)), np.where(null_mask(column), 0, lengths))
-    else:
-        owners = np.arange(len(column))
+        reasons[list_lengths(column) != feature.shape[0]] = "column_length"
     if feature.dtype == "int64" and not pa.types.is_boolean(values.type):
         reasons[owners[outside_range(values, *INT32)]] = "int_out_of_range"
     elif feature.dtype == "float32":

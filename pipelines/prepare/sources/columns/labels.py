@@ -82,9 +82,9 @@ def plan_label(column: str, found: Column, *, lists: bool = False, classes: bool
     `classes`: each distinct number is a class. Raises: ColumnError if the column can't be a label.
     """
     several = is_list(found.kind) and not lists
-    kind, names = (found.kind.value_type, found.item_names) if lists or several else (found.kind, found.names)
-    if names is not None:
-        return LabelPlan(column=column, kind="class", names=names, several=several)
+    kind = found.kind.value_type if lists or several else found.kind
+    if found.classes is not None:
+        return LabelPlan(column=column, kind="class", names=found.classes, several=several)
     if is_text(kind):
         return LabelPlan(column=column, kind="string", several=several)
     if pa.types.is_boolean(kind) and not several:
@@ -112,7 +112,7 @@ def with_names(plan: LabelPlan, *, source: Source) -> LabelPlan:
     for split, column in _columns_in(plan, source):
         if is_list(column.type):
             lengths.update(pc.unique(pc.list_value_length(column)).drop_null().to_pylist())
-        values = set(_distinct(column.flatten() if is_list(column.type) else column, plan))
+        values = set(_distinct(items_of(column)[0], plan))
         distinct |= values
         unlabelled |= {split} if UNLABELLED in values else set()
         labelled |= {split} if values - {UNLABELLED} else set()
@@ -187,7 +187,7 @@ def _distinct(values: pa.Array, plan: LabelPlan) -> list[Any]:
 
 def reject_labels(reasons: np.ndarray, column: pa.Array, label: LabelPlan) -> None:
     """Set the reasons of rows with unusable labels. `reasons`: object [N], changed in place."""
-    values, owners = (column.flatten(), _owners(column)) if label.several else (column, np.arange(len(column)))
+    values, owners = items_of(column)
     if label.kind == "hot":
         reasons[owners[outside_range(_comparable(values), 0, 1)]] = "label_out_of_range"
         reasons[list_lengths(column) != label.size] = "label_length"
@@ -209,20 +209,24 @@ def reject_labels(reasons: np.ndarray, column: pa.Array, label: LabelPlan) -> No
 
 def reject_tags(reasons: np.ndarray, words: pa.Array, tags: pa.Array, plan: LabelPlan) -> None:
     """Set the reasons of rows with unusable tags or words, except null lists, like `reject_labels`."""
-    values, owners = tags.flatten(), _owners(tags)
+    values, owners = items_of(tags)
     if plan.kind == "string":
         reasons[owners[_unknown(values, plan)]] = "tag_unknown"
     else:
         high = len(plan.names or ()) - 1 if plan.kind == "class" else INT32[1]
         reasons[owners[outside_range(values, 0, high)]] = "tag_out_of_range"
     reasons[owners[null_mask(values)]] = "tag_null"
-    reasons[_owners(words)[null_mask(words.flatten())]] = "word_null"
+    items, of_items = items_of(words)
+    reasons[of_items[null_mask(items)]] = "word_null"
     reasons[list_lengths(words) != list_lengths(tags)] = "tags_length"
 
 
 def label_values(column: pa.Array, label: LabelPlan) -> np.ndarray:
-    """Return the labels of usable rows: int64 or float32 [N], or uint8 [N, C] for several classes."""
-    values = column.flatten() if label.several else column
+    """Return the labels of usable rows: int64 or float32 [N], or uint8 [N, C] for several classes.
+
+    For tags in lists, return the tags of all W words, int64 [W].
+    """
+    values, owners = items_of(column)
     if label.from_rows:
         values = pc.index_in(_comparable(values), value_set=label.value_set).fill_null(UNLABELLED)
     dtype = np.float32 if label.kind == "float" else np.int64
@@ -232,13 +236,8 @@ def label_values(column: pa.Array, label: LabelPlan) -> np.ndarray:
     if label.kind == "hot":
         return labels.astype(np.uint8).reshape(len(column), label.size)
     has_class = np.zeros((len(column), *label.feature.shape), np.uint8)
-    has_class[_owners(column), labels] = 1
+    has_class[owners, labels] = 1
     return has_class
-
-
-def tag_values(column: pa.Array, plan: LabelPlan) -> np.ndarray:
-    """Return the tags of all W words of usable rows, int64 [W]."""
-    return label_values(column.flatten(), plan)
 
 
 def null_mask(column: pa.Array) -> np.ndarray:
@@ -269,12 +268,10 @@ def decode_texts(column: pa.Array, name: str) -> list[str]:
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Return whether an Arrow type is string or large_string."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def type_name(kind: pa.DataType) -> str:
-    """Return the name of a type for messages."""
     return "JSON values of several types" if is_json(kind) else str(kind)
 
 
@@ -308,5 +305,8 @@ def list_lengths(column: pa.Array) -> np.ndarray:
     return np.asarray(pc.list_value_length(column).fill_null(0)).astype(np.int64)
 
 
-def _owners(column: pa.Array) -> np.ndarray:
-    return np.repeat(np.arange(len(column)), list_lengths(column))
+def items_of(column: pa.Array) -> tuple[pa.Array, np.ndarray]:
+    """Return the values of a column, or the items of its lists, with the index of each one's row, int64."""
+    if not is_list(column.type):
+        return column, np.arange(len(column))
+    return column.flatten(), np.repeat(np.arange(len(column)), list_lengths(column))

@@ -14,16 +14,18 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipelines.prepare.sources.parquet.stored_columns import is_list
+
 # Marks answers inside a prompt, which are not learned. No source has a field of this name.
 OF_PROMPT = "\0prompt"
 # ShareGPT's fields and roles. A function_call is an answer that calls tools, as JSON text.
 FIELDS = {"from": "role", "value": "content"}
-FUNCTION_CALL = "function_call"
+_FUNCTION_CALL = "function_call"
 # As in LLaMA-Factory 0.9.5 (`data.formatter.FunctionFormatter`).
-THOUGHT = "(?s)<think>(?P<thought>.*?)</think>"
-ROLES = {
+_THOUGHT = "(?s)<think>(?P<thought>.*?)</think>"
+_ROLES = {
     "human": "user",
-    **dict.fromkeys(("gpt", "bing", "chatgpt", "bard", FUNCTION_CALL), "assistant"),
+    **dict.fromkeys(("gpt", "bing", "chatgpt", "bard", _FUNCTION_CALL), "assistant"),
     "observation": "tool",
 }
 
@@ -46,7 +48,7 @@ def objects_of(column: pa.Array) -> list[Any]:
             {name: value for name, value in zip(fields, values, strict=True) if value is not None} if is_valid else None
             for is_valid, *values in rows
         ]
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+    if is_list(kind):
         items = iter(objects_of(column.flatten()))
         lengths = pc.list_value_length(column).to_pylist()
         return [None if length is None else list(itertools.islice(items, length)) for length in lengths]
@@ -64,10 +66,10 @@ def renamed(message: Any) -> Any:
     if not isinstance(message, dict) or "role" in message or not isinstance(name := message.get("from"), str):
         return message
     converted = {FIELDS.get(field, field): value for field, value in message.items()}
-    converted["role"] = ROLES.get(name, name)
-    if name == FUNCTION_CALL:
+    converted["role"] = _ROLES.get(name, name)
+    if name == _FUNCTION_CALL:
         calls = converted.get("content")
-        if isinstance(calls, str) and (thought := re.search(THOUGHT, calls)):
+        if isinstance(calls, str) and (thought := re.search(_THOUGHT, calls)):
             calls = calls.replace(thought[0], "", 1)
             converted["reasoning_content"] = thought[1].strip()
         converted |= {"content": "", "tool_calls": calls if isinstance(calls, str | None) else json.dumps(calls)}

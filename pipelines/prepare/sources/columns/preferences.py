@@ -54,8 +54,3 @@ def as_pairs(nested: Mapping[Any, pa.Array]) -> dict[Any, pa.Array]:
     asked = chats.as_messages({purpose: column for purpose, column in nested.items() if purpose not in ANSWERS})
     systems = nested.get("system") if "messages" not in asked else None  # an implicit prompt begins with it
     return {**asked, **{purpose: chats.as_answers(nested[purpose], systems) for purpose in ANSWERS}}
-
-
-def fits(kind: pa.DataType) -> bool:
-    """Return whether a type holds a message."""
-    return pa.types.is_struct(kind) and bool({"role", "from"} & {field.name for field in kind})

@@ -79,17 +79,14 @@ class SplitStream:
         return int(self.dataset.num_shards)
 
     def tasks(self, split: str) -> list[IngestTask]:
-        """Return the tasks for all rows of the split."""
         parts = -(-sum(file.size for file in self.files) // _PART_BYTES)
         parts = max(1, min(parts, self.num_shards, _MOST_PARTS))
         return [IngestTask(split, part, parts) for part in range(parts)]
 
     def task_of(self, split: str, shard: int) -> IngestTask:
-        """Return a task for a single shard."""
         return IngestTask(split, shard, self.num_shards)
 
     def shards_of(self, task: IngestTask) -> range:
-        """Return the shard numbers of a task."""
         size, left_over = divmod(self.num_shards, task.parts)
         first = size * task.part + min(task.part, left_over)
         return range(first, first + size + (task.part < left_over))
@@ -115,11 +112,9 @@ class IngestSource:
     inside: str | None = None
 
     def path(self, task: IngestTask) -> str:
-        """Return the path of a task's part."""
         return storage.join(self.folder, f"{task.split}-{task.part:05}-of-{task.parts:05}.parquet")
 
     def tasks(self) -> list[IngestTask]:
-        """Return the tasks of all splits."""
         return [task for split, stream in self.streams.items() for task in stream.tasks(split)]
 
 
@@ -194,7 +189,7 @@ def read_groups(
         parts = find_parts(source, tasks)
     if gone := next((task for task in tasks if task not in parts), None):
         raise OutputError(
-            f"{source.path(gone)}: a worker has written this file, but it is not here",
+            f"{source.path(gone)}: a worker has written this file, but the file cannot be found from here",
             remedy=f"if workers are on other machines, choose an --output that all can reach, such as {ADDRESS}; "
             "otherwise run the same command again",
         )

@@ -41,8 +41,8 @@ def store(source: Any, home: str) -> tuple[str, tuple[str, ...]]:
                 os.replace(os.path.join(folder, name), os.path.join(final, name))
     except OSError as error:
         raise OutputError(
-            f"{home}: the rows of the object cannot be written there ({error.strerror})",
-            remedy="free some space there, or set TMPDIR to a folder with more space",
+            f"{home}: the object's rows cannot be written to this folder ({error.strerror})",
+            remedy="free space on its disk, or set TMPDIR to a folder with more space",
         ) from error
     return final, tuple(splits)
 

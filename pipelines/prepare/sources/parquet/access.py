@@ -95,7 +95,8 @@ def _reading(address: str) -> Iterator[None]:
         if bucket_of(address) and storage.exists(address):
             raise _changed_error(shown) from error
         raise SourceError(
-            f"{shown}: is gone, but existed when the job was planned", remedy=f"put it back as it was, and {AGAIN}"
+            f"{shown}: no longer exists, but existed when the job was planned",
+            remedy=f"put it back as it was, and {AGAIN}",
         ) from error
 
 

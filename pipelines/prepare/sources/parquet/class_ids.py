@@ -69,7 +69,7 @@ def united(
     first, ids = dict(columns.with_fields()), dict[str, dict[str, Sequence[int]]]()
     for name in filter(first.__contains__, names):
         own = {path: known[name] for path, known in by_path.items() if name in known and known[name].kind != pa.null()}
-        if all(_classes(column) == _classes(first[name]) for column in own.values()):
+        if all(column.classes == first[name].classes for column in own.values()):
             continue
         fits = {path: name in columns and _is_alike(column, first[name]) for path, column in own.items()}
         if odd := next((path for path in fits if not fits[path]), None):
@@ -78,27 +78,17 @@ def united(
                 "expected the same classes",
                 remedy="convert all files to the same classes, or name only some of them with a glob",
             )
-        union = tuple(dict.fromkeys(label for column in own.values() for label in _classes(column) or ()))
-        columns = Columns({**columns, name: _with_classes(columns[name], union)})
+        union = tuple(dict.fromkeys(label for column in own.values() for label in column.classes or ()))
+        text = f"List(ClassLabel(names={[*union]}))" if is_list(columns[name].kind) else f"ClassLabel(names={[*union]})"
+        columns = Columns({**columns, name: dataclasses.replace(columns[name], classes=union, text=text)})
         for path, column in own.items():
-            if (new := [union.index(label) for label in _classes(column) or ()]) != list(range(len(new))):
+            if (new := [union.index(label) for label in column.classes or ()]) != list(range(len(new))):
                 ids.setdefault(path, {})[name] = new
     return columns, {**ids}
 
 
-def _classes(column: Column) -> tuple[str, ...] | None:
-    return column.names if column.names is not None else column.item_names
-
-
 def _is_alike(one: Column, other: Column) -> bool:
-    return (one.names is None) == (other.names is None) and (one.item_names is None) == (other.item_names is None)
-
-
-def _with_classes(column: Column, classes: tuple[str, ...]) -> Column:
-    text = f"ClassLabel(names={[*classes]})"
-    if column.names is not None:
-        return dataclasses.replace(column, names=classes, text=text)
-    return dataclasses.replace(column, item_names=classes, text=f"List({text})")
+    return (one.classes is None) == (other.classes is None) and is_list(one.kind) == is_list(other.kind)
 
 
 def with_new_ids(table: pa.Table, ids: NewIds) -> pa.Table:

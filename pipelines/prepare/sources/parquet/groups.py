@@ -149,7 +149,7 @@ class Groups:
         if len(spans) and (spans.min() < 0 or spans[:, 1].max() > self.total_rows):
             raise SourceError(
                 f"rows up to {spans[:, 1].max():,} were planned, but the source has only {self.total_rows:,}",
-                remedy="the source has changed; start over with --overwrite",
+                remedy="restore the former source, or start over with --overwrite",
             )
         parts = cover(self.ends, spans)
         group = parts.groups
@@ -179,7 +179,6 @@ class Groups:
 
     @classmethod
     def joined(cls, parts: Sequence[Groups]) -> Groups:
-        """Concatenate the groups of several files."""
         offsets = np.cumsum([0, *(len(part.files) for part in parts)])
         columns = sorted(set.intersection(*(set(part.nulls) for part in parts))) if parts else []
         arrays = {

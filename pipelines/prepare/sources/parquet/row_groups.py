@@ -186,12 +186,11 @@ def read_rows(
         groups = list(range(int(at[0]), int(at[-1]) + 1))
         with _decoding(*place_of(which[0])) as file:
             with access.opened(file, addresses, ahead=ranges) as handle:
-                metadata = _metadata(file, handle)
-                known = range(groups[0], min(groups[-1] + 1, metadata.num_row_groups))
-                ends = np.cumsum([metadata.row_group(group).num_rows for group in known])
-                skips = pieces.skips[which] + np.append(0, ends)[at - at[0]]
+                rows = np.array([_metadata(file, handle).row_group(group).num_rows for group in groups])
+                ends = np.cumsum(rows)
+                skips = pieces.skips[which] + (ends - rows)[at - at[0]]
                 stops = skips + pieces.counts[which]
-                batch = _read_groups(metadata, groups, handle, wanted, file=file, remote=remote, stop=int(stops.max()))
+                batch = _read_groups(file, handle, groups, wanted, stop=int(stops.max()))
             if (stops > np.minimum(ends[at - at[0]], batch.num_rows)).any():
                 raise ValueError(f"it has {some(batch.num_rows, 'row')}, expected at least {stops.max()}")
             cut = (batch.slice(skip, stop - skip) for skip, stop in zip(skips.tolist(), stops.tolist(), strict=True))
@@ -248,25 +247,16 @@ def _decoding(file: DataFile, group: int, row: int | None = None) -> Iterator[Da
 
 
 def _read_groups(
-    metadata: pq.FileMetaData,
-    groups: Sequence[int],
-    handle: pa.NativeFile,
-    wanted: pa.Schema,
-    *,
-    file: DataFile,
-    remote: bool,
-    stop: int,
+    file: DataFile, handle: pa.NativeFile, groups: Sequence[int], wanted: pa.Schema, *, stop: int
 ) -> pa.RecordBatch:
-    if groups[-1] >= metadata.num_row_groups:
-        raise ValueError(f"the file has {some(metadata.num_row_groups, 'row group')}, expected more")
-    batches, rows, num_bytes, where = list[pa.RecordBatch](), 0, 0, without_access(file.path)
-    for batch in _decoded(metadata, groups, handle, wanted, where=where, remote=remote):
+    batches, rows, num_bytes = list[pa.RecordBatch](), 0, 0
+    for batch in _decoded(file, handle, groups, wanted):
         batches.append(batch)
         rows, num_bytes = rows + batch.num_rows, num_bytes + batch.nbytes
         if num_bytes > _MOST_DECODED_BYTES:
             raise SourceError(
-                f"{where}: row group {groups[0]} has {num_bytes:,} bytes in {some(rows, 'decoded row')}, expected at "
-                f"most {_MOST_DECODED_BYTES:,} bytes",
+                f"{without_access(file.path)}: row group {groups[0]} has {num_bytes:,} bytes in "
+                f"{some(rows, 'decoded row')}, expected at most {_MOST_DECODED_BYTES:,} bytes",
                 remedy="write the file again with smaller row groups, such as row_group_size=10, or leave it out",
             )
         if rows >= stop:
@@ -277,10 +267,9 @@ def _read_groups(
 
 def read_group(file: DataFile, group: int, types: pa.Schema) -> Iterator[pa.Table]:
     """Yield the rows of a row group in tables of about 16 MB. Raises: SourceError if it can't be decoded."""
-    where, remote = without_access(file.path), access.is_remote(file.path)
     held, num_bytes = list[pa.RecordBatch](), 0
     with _decoding(file, group), access.opened(file, {}) as handle:
-        for batch in _decoded(_metadata(file, handle), [group], handle, types, where=where, remote=remote):
+        for batch in _decoded(file, handle, [group], types):
             held.append(batch)
             num_bytes += batch.nbytes
             if num_bytes > MOST_BYTES_IN_PLACE:
@@ -291,19 +280,14 @@ def read_group(file: DataFile, group: int, types: pa.Schema) -> Iterator[pa.Tabl
 
 
 def _decoded(
-    metadata: pq.FileMetaData,
-    groups: Sequence[int],
-    handle: pa.NativeFile,
-    wanted: pa.Schema,
-    *,
-    where: str,
-    remote: bool,
+    file: DataFile, handle: pa.NativeFile, groups: Sequence[int], wanted: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of row groups in small batches: a dictionary may be 70 kB in a file and gigabytes when decoded.
 
     Texts are read as dictionaries and measured before they are expanded. pyarrow 25 can't read nested dictionaries, so
     their batches have few rows.
     """
+    metadata = _metadata(file, handle)
     chunks = [metadata.row_group(group).column(leaf) for group in groups for leaf in range(metadata.num_columns)]
     texts = [chunk for chunk in chunks if chunk.physical_type == "BYTE_ARRAY" and chunk.has_dictionary_page]
     nested = max((chunk.total_uncompressed_size for chunk in texts if "." in chunk.path_in_schema), default=0)
@@ -311,13 +295,13 @@ def _decoded(
         handle,
         metadata=metadata,
         read_dictionary=[chunk.path_in_schema for chunk in texts if "." not in chunk.path_in_schema],
-        pre_buffer=remote,
+        pre_buffer=access.is_remote(file.path),
         page_checksum_verification=True,
     )
     rows = max(1, min(_DECODED_ROWS, _MOST_DECODED_BYTES // 8 // max(nested, 1)))
     for stored in reader.iter_batches(rows, row_groups=groups, columns=wanted.names, use_threads=False):
         for batch in _in_parts(stored_columns.select(stored, wanted.names)):
-            yield stored_columns.cast(batch, wanted, where=where)
+            yield stored_columns.cast(batch, wanted, where=without_access(file.path))
 
 
 def _in_parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

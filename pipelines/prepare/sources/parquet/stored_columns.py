@@ -130,5 +130,4 @@ def _other_type(kind: pa.DataType, field: pa.Field, reason: str, *, where: str) 
 
 
 def is_list(kind: pa.DataType) -> bool:
-    """Return whether an Arrow type is a list."""
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))

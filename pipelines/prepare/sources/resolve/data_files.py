@@ -155,7 +155,7 @@ def list_files(dataset: str) -> list[DataFile]:
     if not any(files):
         cause = "matches only folders, expected files" if files else "no such file or folder"
         raise SourceError(
-            f"{without_access(dataset)}: {cause}", remedy="check the path, and that you may list and read it"
+            f"{without_access(dataset)}: {cause}", remedy="check the path, and that you have permission to read it"
         )
     return sorted(filter(None, files), key=lambda file: file.path)
 
@@ -249,7 +249,7 @@ def _identified(file: DataFile) -> DataFile:
             return described if described.tag else _digested(described)
     except FileNotFoundError as error:
         raise SourceError(
-            f"{without_access(file.path)}: was listed, but is gone",
+            f"{without_access(file.path)}: existed when the files were listed, but no longer exists",
             remedy="make sure that nothing deletes source files, and run the same command again",
         ) from error
 
@@ -273,7 +273,7 @@ def _require_data(head: bytes, path: str) -> None:
     where = without_access(path)
     if head.startswith(_LFS_POINTER):
         raise SourceError(
-            f"{where}: a pointer of git-lfs, expected the file itself",
+            f"{where}: a git-lfs pointer, expected the file itself",
             remedy="run `git lfs pull` in the folder of the repository",
         )
     end = next((end for magic, end in _COMPRESSED.items() if head.startswith(magic)), None)

@@ -16,13 +16,12 @@ import pyarrow as pa
 class Column:
     """Column of a split: its Arrow type `kind`, and its feature in `datasets` as `text` for messages.
 
-    `names`: class names of a ClassLabel. `item_names`: class names in a list.
+    `classes`: class names of a ClassLabel, also one in a list.
     """
 
     kind: pa.DataType
     text: str
-    names: tuple[str, ...] | None = None
-    item_names: tuple[str, ...] | None = None
+    classes: tuple[str, ...] | None = None
     fields: Mapping[str, Column] = dataclasses.field(default_factory=dict, compare=False)
 
 
@@ -76,8 +75,7 @@ def _column(field: pa.Field, feature: Any) -> Column:
     return Column(
         kind=field.type,
         text=str(field.type) if feature is None else repr(feature),
-        names=_class_names(feature),
-        item_names=_class_names(getattr(feature, "feature", None)),
+        classes=_classes(getattr(feature, "feature", feature)),
         fields={
             inner.name: _column(inner, own.get(inner.name))
             for inner in (field.type if pa.types.is_struct(field.type) else ())
@@ -85,7 +83,7 @@ def _column(field: pa.Field, feature: Any) -> Column:
     )
 
 
-def _class_names(feature: Any) -> tuple[str, ...] | None:
+def _classes(feature: Any) -> tuple[str, ...] | None:
     import datasets
 
     return tuple(feature.names) if isinstance(feature, datasets.ClassLabel) else None

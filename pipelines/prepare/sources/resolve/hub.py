@@ -31,7 +31,6 @@ class Repository:
 
     @property
     def root(self) -> str:
-        """Address of the dataset's files at the commit."""
         return f"{_DATASETS}{self.name}@{self.commit}"
 
     def name_of(self, path: str) -> str:
@@ -113,7 +112,7 @@ def as_source_error(dataset: str) -> Iterator[None]:
         errors.RevisionNotFoundError: ("no such revision", "give a branch, tag or commit of the dataset as --revision"),
         errors.RepositoryNotFoundError: (_NO_SUCH, "check the spelling; for a private dataset set HF_TOKEN"),
         errors.HFValidationError: (_NO_SUCH, "check the spelling"),
-        errors.HfHubHTTPError: ("the Hub answered with an error", "run the same command again later to go on"),
+        errors.HfHubHTTPError: ("the Hub answered with an error", "run the same command again later"),
     }
     try:
         yield

@@ -159,7 +159,7 @@ def as_source_error(config: SourceConfig) -> Iterator[None]:
     except Exception as error:
         if options and isinstance(error, TypeError | ValueError):
             raise ConfigError(
-                f"{where}: its reader does not take these options, or their values: {', '.join(options)}",
+                f"{where}: its reader does not accept these options or their values: {', '.join(options)}",
                 remedy="see the parameters of the reader in the documentation of `datasets`, under Loading methods",
             ) from error
         raise _refused(error, where) from error

@@ -62,7 +62,10 @@ def resolve(config: SourceConfig) -> SourceListing:
         reader_options.require_reader(config.format)
         for path in (config.dataset, *config.more_paths):
             if "::" in (real := os.path.realpath(path)) and os.path.exists(real):
-                raise SourceError(f"{real}: its name has '::', which joins addresses in `datasets`", remedy="rename it")
+                raise SourceError(
+                    f"{real}: its name has '::', which joins addresses in `datasets`",
+                    remedy="rename this file or folder",
+                )
     with reader_options.as_source_error(config):
         return _resolve(config)
 
@@ -77,7 +80,7 @@ def _resolve(config: SourceConfig) -> SourceListing:
     where = without_access(config.dataset)
     if config.revision:
         raise SourceError(
-            f"{where}: --revision is for Hub datasets, but these are files", remedy="leave --revision out"
+            f"{where}: --revision is for datasets on the Hub, but DATASET names files", remedy="leave --revision out"
         )
     if not config.more_paths and saved_datasets.is_saved(config.dataset):
         return _of_saved(config, where=where)
@@ -126,7 +129,9 @@ def _of_listed(files: Sequence[DataFile], config: SourceConfig, *, card: str | N
     below = dict(zip(plain, files, strict=True))
     if len(below) < len(files):
         twice = next(path for path, name in zip(shown, plain, strict=True) if plain.count(name) > 1)
-        raise SourceError(f"{twice}: named twice, with different queries", remedy="name each file once")
+        raise SourceError(
+            f"{twice}: this file is given twice, with different queries after the '?'", remedy="give each file once"
+        )
     with _mirror(below, card=card) as folder:
         of_mirror = _open_folder(folder, config, where=where)
         splits = {
@@ -178,7 +183,8 @@ def _of_builder(builder: Any, config: SourceConfig, *, where: str, files: Sequen
         _log.warning("%s: not used: %s", where, listing(unused))
     names = [posixpath.basename(without_access(path)) for path in splits.get("train", ())]
     if odd := [name for name in names if _EVALUATED.search(name)]:
-        _log.warning("%s: %s is in split train, since `datasets` knows split names only in lower case", where, odd[0])
+        reason = "is in split train, since `datasets` knows split names only in lower case; rename the file"
+        _log.warning("%s: %s %s", where, odd[0], reason)
     _warn_of_joined_splits(splits, where=where)
     pairs = sorted({part for file in files for part in file.name.split("/")[:-1] if "=" in part})
     if pairs and not config.data_files:
@@ -188,7 +194,7 @@ def _of_builder(builder: Any, config: SourceConfig, *, where: str, files: Sequen
     if builder.name == "text" and not config.sample_by and len(used) > 1 and size < len(used) * _DOCUMENT_BYTES:
         hint = "add --sample-by document for one row per file"
         _log.warning("%s: each line of %s text files becomes a row; %s", where, f"{len(used):,}", hint)
-    return _listing({None: library.with_members(builder)}, splits, config, kind=builder.name, where=where, files=files)
+    return _listing({None: builder}, config, where=where, files=files)
 
 
 def _warn_of_joined_splits(splits: Mapping[str, Sequence[str]], *, where: str) -> None:
@@ -224,9 +230,9 @@ def _of_saved(config: SourceConfig, *, where: str) -> SourceListing:
     root = without_access(root)
     return _listing(
         builders,
-        splits,
         config,
         kind="save_to_disk",
+        splits=splits,
         where=where,
         name_of=lambda path: without_access(path).removeprefix(f"{root}/"),
     )
@@ -243,9 +249,8 @@ def _of_object(config: SourceConfig) -> SourceListing:
             f"the dataset was made from an object in Python, but its rows are not kept at {config.dataset}",
             remedy="save the object with save_to_disk, and name that folder with --source",
         )
-    builders: dict[str | None, Any] = {None: library.open_builder("parquet", data_files=library.listed(splits))}
-    described = {"kind": "object"}
-    return _listing(builders, splits, config, kind="parquet", where="the object", files=files, described=described)
+    builder = library.open_builder("parquet", data_files=library.listed(splits))
+    return _listing({None: builder}, config, where="the object", files=files, described={"kind": "object"})
 
 
 def _of_hub(config: SourceConfig) -> SourceListing:
@@ -262,13 +267,10 @@ def _of_hub(config: SourceConfig) -> SourceListing:
     else:
         trust.require_modest_cards(dataset.root, where=dataset.name)
         builder = library.open_builder(dataset.name, name=config.config, revision=dataset.commit, **options)
-    splits = library.splits_of(builder)
-    trust.require_inside(splits, root=dataset.folder or dataset.root, where=dataset.name)
+    trust.require_inside(library.splits_of(builder), root=dataset.folder or dataset.root, where=dataset.name)
     return _listing(
-        {None: library.with_members(builder)},
-        splits,
+        {None: builder},
         config,
-        kind=builder.name,
         where=dataset.name,
         name_of=dataset.name_of,
         described={"kind": "hub", "name": dataset.name, "config": config.config, "revision": dataset.commit},
@@ -279,7 +281,7 @@ def _of_hub(config: SourceConfig) -> SourceListing:
 def _of_hub_files(config: SourceConfig) -> SourceListing:
     if config.more_paths:
         raise SourceError(
-            f"{config.dataset}: an address of the Hub together with other paths, expected only the address",
+            f"{config.dataset}: an address on the Hub cannot be combined with other paths",
             remedy="name one folder or one glob of a dataset on the Hub",
         )
     address, repository = hub.pin(config.dataset, revision=config.revision)
@@ -290,16 +292,17 @@ def _of_hub_files(config: SourceConfig) -> SourceListing:
 
 def _listing(
     builders: Mapping[str | None, Any],
-    splits: Mapping[str, Sequence[str]],
     config: SourceConfig,
     *,
-    kind: str,
     where: str,
+    kind: str = "",
+    splits: Mapping[str, Sequence[str]] | None = None,
     files: Sequence[DataFile] = (),
     name_of: Callable[[str], str] = lambda path: posixpath.basename(without_access(path)),
     described: Mapping[str, Any] | None = None,
     needs_token: bool = False,
 ) -> SourceListing:
+    splits = library.splits_of(builders[None]) if splits is None else splits
     library.require_split_names(splits, where=where)
     in_splits = {split: [path.rpartition("::")[2] for path in inner] for split, inner in splits.items()}
     used = list(dict.fromkeys(path for in_split in in_splits.values() for path in in_split))
@@ -307,22 +310,24 @@ def _listing(
     if odd := next((path for path in used if "//" in path.partition("://")[2]), None):
         raise SourceError(
             f"{without_access(odd)}: '//' in its name, which `datasets` reads as '/'",
-            remedy="copy it to a name without it",
+            remedy="copy the file to a name without '//'",
         )
     known = (listed.get(path) or data_files.describe(path) for path in used)
     named = [dataclasses.replace(file, name=name_of(file.path)) for file in known]
     by_path = dict(zip(used, data_files.identify(named), strict=True))
+    builders = {split: library.with_ours(library.with_members(builder)) for split, builder in builders.items()}
     is_asked = any(option.startswith(f"{library.AGENT_TRACES}=") for option in config.source_options)
-    for builder in builders.values() if kind == "json" and not is_asked else ():
-        builder.config.parse_agent_traces = False
+    for builder in builders.values():
+        if builder.name == "json" and not is_asked:
+            builder.config.parse_agent_traces = False
     return SourceListing(
-        kind=kind,
+        kind=kind or builders[None].name,
         splits={split: [by_path[path] for path in in_split] for split, in_split in in_splits.items()},
         described={
             **(described or {}),
             **reader_options.described(config),
             **reader_options.resolved(config, builders.get(None), named, is_pinned="revision" in (described or {})),
         },
-        builders={split: library.with_ours(builder) for split, builder in builders.items()},
+        builders=builders,
         needs_token=needs_token,
     )

@@ -24,7 +24,6 @@ _INFO = "dataset_info.json"
 
 
 def is_saved(folder: str) -> bool:
-    """Return whether `save_to_disk` wrote the folder."""
     if is_web(folder) or not data_files.is_folder(folder):
         return False
     return any(_content(folder, name) is not None for name in (_DICT, _STATE))
@@ -48,7 +47,7 @@ def _split(folder: str, split: str) -> tuple[list[str], Any]:
     if _read(folder, state, lambda saved: saved.get("_indices_data_files") or saved.get("_indices_files")):
         raise SourceError(
             f"{without_access(folder)}: its rows are reordered by an indices file, as old releases of `datasets` wrote",
-            remedy="load the dataset, and save it again with `save_to_disk`",
+            remedy="load the dataset with `load_from_disk`, and save it again with `save_to_disk`",
         )
     names = _read(
         folder, state, lambda saved: [text(mapping(file)["filename"], NAME) for file in items(saved.get("_data_files"))]

@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.prepare.sources.parquet.groups import Groups
-from pipelines.prepare.sources.resolve.features import Column, Columns, columns_of
-from pipelines.prepare.sources.rows.reading import RowFunctions, RowReader, describe_rows
-from pipelines.prepare.sources.rows.user_functions import UserFunction, call
+from pipelines.prepare.sources.resolve.features import Columns, columns_of
+from pipelines.prepare.sources.rows.reading import RowFunctions, RowReader, applied, describe_rows
+from pipelines.prepare.sources.rows.user_functions import UserFunction
 from tfrecord_io.errors import PrepError, SourceError
 from tfrecord_io.shown import some
 
@@ -51,7 +51,11 @@ def apply_functions(
         except PrepError as error:
             if name in requested:
                 raise
-            _log.warning("split %r is not requested, so its labels are ignored: %s", name, error.cause)
+            _log.warning(
+                "the functions fail on split %r, which is not requested, so its labels are ignored: %s",
+                name,
+                error.cause,
+            )
             del changed[name], described[name]
         else:
             changed[name] = dataclasses.replace(reader, functions=applied)
@@ -73,24 +77,18 @@ def examine_functions(
     seen = 0
     for table, where in samples:
         seen += table.num_rows
-        unchanged: Mapping[str, Column] = stored
-        for function in functions:
-            result = call(function, table, where=where)
-            if isinstance(result, pa.Table):
-                same = [name for name in unchanged if name in result.column_names and table[name] == result[name]]
-                unchanged = {name: unchanged[name] for name in same}
-                table = result
-            else:
-                table = table.filter(pa.array(result))
-            if not table.num_rows:
-                break
-        else:
+        left, reasons = applied(functions, table, where=where)
+        if left.num_rows:
+            before = table.filter(pa.array(reasons == ""))
+            same = {
+                name: column
+                for name, column in stored.items()
+                if name in left.column_names and before[name] == left[name]
+            }
             # Drop metadata, which may describe values that a map has replaced.
-            plain = [pa.field(field.name, field.type) for field in table.schema]
-            columns = Columns(
-                (field.name, unchanged.get(field.name) or columns_of(pa.schema([field]))[field.name]) for field in plain
-            )
-            return RowFunctions(functions=functions, schema=columns.arrow_schema, share=table.num_rows / seen), columns
+            plain = pa.schema([pa.field(field.name, field.type) for field in left.schema])
+            columns = Columns({**columns_of(plain), **same})
+            return RowFunctions(functions=functions, schema=columns.arrow_schema, share=left.num_rows / seen), columns
     filters = " and ".join(function.option for function in functions if function.kind == "filter")
     raise SourceError(
         f"split {split!r}: of its {some(rows, 'row')}, none passes {filters}",

@@ -22,6 +22,7 @@ import pyarrow as pa
 from pipelines.prepare import storage
 from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.options.source_config import LAYOUT_COLUMNS
+from pipelines.prepare.options.suggestions import listing
 from pipelines.prepare.sources.ingest import ingest
 from pipelines.prepare.sources.ingest.ingest import IngestSource, RunTasks, SplitStream
 from pipelines.prepare.sources.parquet import class_ids, row_groups, stored_columns
@@ -81,7 +82,6 @@ class OpenedSource:
         return storage.join(home, f"rows-{total.hexdigest()[:16]}")
 
     def ids_of(self, split: str) -> dict[str, NewIds]:
-        """Return the new class ids of a split's files, by path."""
         return {file.path: self.new_ids[file.path] for file in self.listing.splits[split] if file.path in self.new_ids}
 
     def _stream(self, split: str) -> SplitStream:
@@ -182,8 +182,13 @@ def locate_rows(
     """
     for name in splits:
         for column in dict.fromkeys(column for ids in source.ids_of(name).values() for column in ids):
-            classes = source.columns[name][column].text
-            _log.warning("split %r, column %r: its files have different classes; all get %s", name, column, classes)
+            classes = listing(source.columns[name][column].classes or (), most=20)
+            _log.warning(
+                "split %r, column %r: its files have different classes; all files get the classes %s",
+                name,
+                column,
+                classes,
+            )
     for name in splits if source.footers else ():
         types = stored_columns.schema_of(source.types(name), _existing(source.types(name), columns))
         last, as_named = None, source.listing.features_of(name) is not None
@@ -248,7 +253,7 @@ class RowsOnDemand:
         if len(self._files) != len(source_rows):
             raise FingerprintMismatchError(
                 f"split {source_split!r}: {some(len(self._files), 'file')}, expected {len(source_rows):,}",
-                remedy="install the version that made the dataset, or build it again with --overwrite",
+                remedy="install the package versions that made the dataset, or build it again with --overwrite",
             )
         self._ends = np.cumsum(source_rows)
         self._groups = [Groups.unread(rows) for rows in source_rows.reshape(-1, 1)]

@@ -34,17 +34,7 @@ class RowFunctions:
 
         Raises: SourceError if a function fails, or changes a type of `schema`.
         """
-        table, numbers = pa.Table.from_batches([batch]), np.arange(batch.num_rows)
-        reasons = np.full(batch.num_rows, "", object)
-        for function in self.functions if batch.num_rows else ():
-            result = user_functions.call(function, table, where=where)
-            if isinstance(result, pa.Table):
-                table = result
-            elif not result.all():
-                reasons[numbers[~result]] = function.reason
-                table, numbers = table.filter(pa.array(result)), numbers[result]
-                if not len(numbers):
-                    break
+        table, reasons = applied(self.functions, pa.Table.from_batches([batch]), where=where)
         wanted = stored_columns.schema_of(self.schema, columns)
         kept = reasons == ""
         left = _conform(table, wanted, where=where) if kept.any() else pa.RecordBatch.from_pylist([], schema=wanted)
@@ -52,6 +42,24 @@ class RowFunctions:
             # The indices of kept rows in `left`. Other rows become null.
             left = left.take(pa.array(np.cumsum(kept) - 1, mask=~kept))
         return left, reasons
+
+
+def applied(functions: Sequence[UserFunction], table: pa.Table, *, where: str) -> tuple[pa.Table, np.ndarray]:
+    """Apply functions; return the rows that stay, and the reasons of all n rows, object [n], '' for rows that stay.
+
+    Raises: SourceError if a function fails.
+    """
+    reasons, numbers = np.full(table.num_rows, "", object), np.arange(table.num_rows)
+    for function in functions:
+        if not len(numbers):
+            break
+        result = user_functions.call(function, table, where=where)
+        if isinstance(result, pa.Table):
+            table = result
+        elif not result.all():
+            reasons[numbers[~result]] = function.reason
+            table, numbers = table.filter(pa.array(result)), numbers[result]
+    return table, reasons
 
 
 def _conform(table: pa.Table, schema: pa.Schema, *, where: str) -> pa.RecordBatch:

@@ -132,7 +132,7 @@ def select_ranges(config: SourceConfig, lengths: Mapping[str, int]) -> dict[str,
         spans = itertools.product(ranges, others) if of == of_other else ()
         if rows := sum(max(0, min(left[1], right[1]) - max(left[0], right[0])) for left, right in spans):
             twice = f"{some(rows, 'row')} of split {of!r} will be in {one!r} and in {other!r}"
-            _log.warning("%s, because their slices overlap", twice)
+            _log.warning("%s, because their slices overlap; give slices without common rows", twice)
     return chosen
 
 
@@ -179,7 +179,6 @@ class HoldOut:
     by: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the entry for the fingerprint and the manifest's options."""
         return {
             "split": self.name,
             "of": self.from_split,
@@ -215,7 +214,7 @@ def resolve_hold_outs(
         if (from_split := option.split or default) not in splits:
             raise SplitNotFoundError(
                 f"{option.text}: this build makes no split {from_split!r}, expected one of {', '.join(splits)}",
-                remedy=f"{suggestion(from_split, sorted(splits))}name it as in --hold-out {option.name}="
+                remedy=f"{suggestion(from_split, sorted(splits))}name a split as in --hold-out {option.name}="
                 f"{next(iter(splits))}:{option.amount}",
             )
         low = sum(earlier.high - earlier.low for earlier in hold_outs if earlier.from_split == from_split)

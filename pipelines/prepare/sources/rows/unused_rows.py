@@ -98,7 +98,6 @@ def reasons_of(batch: pa.RecordBatch) -> np.ndarray | None:
 
 
 def without_reasons(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the batch without the column of reasons."""
     return batch.select([name for name in batch.schema.names if name != _COLUMN])
 
 
@@ -112,7 +111,6 @@ class RejectedRow:
 
     @property
     def why(self) -> str:
-        """The reason in words, with the detail."""
         return f"{words_of(self.reason)}: {self.detail}" if self.detail else words_of(self.reason)
 
 
@@ -200,7 +198,7 @@ def decode(path: str, *, most_rows: int) -> pa.Table:
             table = file.read()
     except (OSError, ValueError, pa.ArrowException) as error:
         raise FormatError(
-            f"{path}: the list of duplicate and contaminated rows is gone or damaged ({error})",
+            f"{path}: the list of duplicate and contaminated rows is missing or damaged ({error})",
             remedy="copy .prep/ again from where the dataset was made, or build it again with --overwrite",
         ) from error
     return table

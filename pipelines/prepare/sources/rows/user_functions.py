@@ -53,7 +53,6 @@ class UserFunction:
 
     @property
     def called(self) -> CalledFunction:
-        """Module, name and arguments of the function."""
         return CalledFunction.of(self.spec)
 
     @property
@@ -63,7 +62,6 @@ class UserFunction:
 
     @property
     def option(self) -> str:
-        """The function's command-line option."""
         return f"--{self.kind} {self.spec}"
 
     def identity(self) -> dict[str, str]:
@@ -74,11 +72,9 @@ class UserFunction:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the module's text."""
         return hashlib.sha256(self.source.encode("utf-8", "surrogatepass")).hexdigest()
 
     def to_json(self) -> dict[str, str]:
-        """Return all fields, for storage with a dataset."""
         return dataclasses.asdict(self)
 
 
@@ -92,7 +88,7 @@ def locate(options: Sequence[FunctionOption]) -> tuple[UserFunction, ...]:
             raise ConfigError(
                 f"--{option.kind} {option.spec.partition('(')[0]}: an argument looks like a credential, but arguments "
                 "are stored with the dataset",
-                remedy="let the function read it from the environment",
+                remedy="let the function read the credential from an environment variable",
             )
     return tuple(
         UserFunction(kind=option.kind, spec=option.spec, source=source, path=path)
@@ -116,13 +112,13 @@ def restore(stored: Any, *, expected: Sequence[Mapping[str, str]], where: str) -
         kinds = ("map", "filter")
         named = ", ".join(f"--{kind} {entry[kind]}" for entry in expected for kind in kinds if kind in entry)
         raise FormatError(
-            f"{where}: lacks the functions that the manifest names ({named})",
+            f"{where}: does not have the functions that the manifest names ({named})",
             remedy="copy .prep/ again from where the dataset was made, or build it again with --overwrite",
         )
     for function, here, there in zip(functions, identities, expected, strict=True):
         if here != there:
             raise ConfigError(
-                f"{where}: {function.option} is of version {here.get('version')} here, expected {there.get('version')}",
+                f"{where}: {function.option} has version {here.get('version')} here, expected {there.get('version')}",
                 remedy="install the versions that the dataset was made with",
             )
     return functions
@@ -141,7 +137,7 @@ def option_of(kind: FunctionKind, function: Any) -> FunctionOption:
     if not isinstance(function, types.FunctionType) or not function.__name__.isidentifier():
         raise ConfigError(
             f"{kind}={function!r:.100}, expected a function with a name, or its name",
-            remedy=f"define it with def; or write {kind}='package.module:function'",
+            remedy=f"define the function with def; or write {kind}='package.module:function'",
         )
     name, module = function.__name__, function.__module__
     if module != "__main__" and getattr(sys.modules.get(module), name, None) is function:
@@ -150,8 +146,8 @@ def option_of(kind: FunctionKind, function: Any) -> FunctionOption:
     others = [key for key, value in used.items() if not isinstance(value, types.ModuleType) and key != name]
     if uses := sorted({*function.__code__.co_freevars, *others}):
         raise ConfigError(
-            f"{kind}={name}: it uses names defined outside of it ({', '.join(uses)}), but only its own text goes to "
-            "workers",
+            f"{kind}={name}: the function uses names defined outside of it ({', '.join(uses)}), but only its "
+            "own text goes to workers",
             remedy=f"define or import them inside the function; or {_OTHERWISE}",
         )
     return FunctionOption(kind=kind, spec=f"__main__:{name}", source=_text_of(function, used))

@@ -87,7 +87,8 @@ def test_rows_behind_a_signed_address_take_one_request_for_the_version(server: _
 
 
 @pytest.mark.parametrize(
-    ("status", "said"), [(403, "refuses access (status 403)"), (404, "is gone"), (500, "answers with status 500")]
+    ("status", "said"),
+    [(403, "refuses access (status 403)"), (404, "no longer exists"), (500, "answers with status 500")],
 )
 def test_what_stays_is_said(server: _Server, status: int, said: str) -> None:
     server.refusals[f"/{status}.parquet"] = [status] * 1_000
@@ -138,7 +139,7 @@ def test_rows_on_the_hub_take_a_request_for_each_range_and_what_it_refuses_is_sa
     )
     assert "status 401); ask for access on the page of the dataset, then set HF_TOKEN" in said[0]
     assert "the Hub refuses access (status 403)" in said[1]
-    assert "is gone, but existed when" in said[2]
+    assert "no longer exists, but existed when" in said[2]
 
 
 # Parquet files that workers cannot read are sent as they are, once.

@@ -221,7 +221,7 @@ def test_a_file_that_shrinks_while_it_is_decoded_was_changed(tmp_path: Path, mon
 def test_a_file_that_is_gone_is_named(tmp_path: Path) -> None:
     groups, path = written(tmp_path)
     path.unlink()
-    assert refused(groups).startswith(f"{path}: is gone")
+    assert refused(groups).startswith(f"{path}: no longer exists")
 
 
 def test_a_group_that_cannot_be_decoded_is_named_with_its_row(tmp_path: Path) -> None:

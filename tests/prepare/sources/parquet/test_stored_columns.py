@@ -60,7 +60,7 @@ def test_a_columns_own_name_comes_first() -> None:
 
 def test_a_class_label_inside_a_struct_keeps_its_names() -> None:
     held = datasets.Features({"meta": {"label": datasets.ClassLabel(names=["no", "yes"])}})
-    assert columns_of(held.arrow_schema).with_fields()["meta.label"].names == ("no", "yes")
+    assert columns_of(held.arrow_schema).with_fields()["meta.label"].classes == ("no", "yes")
 
 
 @pytest.mark.slow

@@ -35,7 +35,7 @@ REPORTS: dict[str, tuple[Mapping[str, str | bytes], Any, Any]] = {
         ["good", "bad"],
     ),
     "a byte order mark in a text": ({"train.txt": "\ufeffgood\n"}, ["\ufeffgood"], ["good"]),
-    "a pointer of git-lfs": ({"train.txt": POINTER}, POINTER.splitlines(), "a pointer of git-lfs"),
+    "a pointer of git-lfs": ({"train.txt": POINTER}, POINTER.splitlines(), "a git-lfs pointer"),
     "gzip under a plain name": (
         {"train.jsonl": gzip.compress(b'{"text": "good"}\n')},
         ["good"],

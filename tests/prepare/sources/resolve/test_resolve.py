@@ -190,11 +190,13 @@ def test_names_that_datasets_reads_otherwise_are_refused(tmp_path: Path, memory:
     _write(tmp_path / "a::b", "a.jsonl")
     (tmp_path / "link").symlink_to(tmp_path / "a::b")
     for name in ("a::b", "a::b/a.jsonl", "link"):
-        with pytest.raises(SourceError, match="its name has '::', which joins addresses in `datasets`; rename it"):
+        with pytest.raises(
+            SourceError, match="its name has '::', which joins addresses in `datasets`; rename this file or folder"
+        ):
             _resolve(tmp_path / name)
     memory.pipe("/b//x/a.jsonl", ROW)
     with pytest.raises(
-        SourceError, match="'//' in its name, which `datasets` reads as '/'; copy it to a name without it"
+        SourceError, match="'//' in its name, which `datasets` reads as '/'; copy the file to a name without '//'"
     ):
         _resolve("memory://b//x")
 
@@ -245,7 +247,7 @@ def test_a_misspelt_path_is_answered_with_the_nearest_one(tmp_path: Path) -> Non
 def test_several_names_are_files(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="imdb: no such file; several datasets can be given only as files"):
         _resolve(_write(tmp_path, "a.jsonl") / "a.jsonl", "imdb")
-    with pytest.raises(SourceError, match="an address of the Hub together with other paths"):
+    with pytest.raises(SourceError, match="an address on the Hub cannot be combined with other paths"):
         _resolve(tmp_path / "a.jsonl", "hf://datasets/me/data/a.jsonl")
 
 
@@ -253,7 +255,7 @@ def test_several_names_are_files(tmp_path: Path) -> None:
     ("option", "cause"),
     [
         ({"config": "en"}, "BuilderConfig 'en' not found.*another --config|--config chooses"),
-        ({"revision": "main"}, "--revision is for Hub.*leave --revision out"),
+        ({"revision": "main"}, "--revision is for datasets on the Hub.*leave --revision out"),
     ],
 )
 @pytest.mark.parametrize("named", ["folder", "saved", "file"])
@@ -370,7 +372,7 @@ def test_nothing_of_the_users_settings_of_datasets_is_changed(tmp_path: Path) ->
             {"data_files": ("b.jsonl",)},
             r"Unable to find '[^']*/b\.jsonl'\); name the files with --data-files",
         ),
-        ("a.jsonl", {"source_options": ("fild=data",)}, r"its reader does not take these options, .*: fild"),
+        ("a.jsonl", {"source_options": ("fild=data",)}, r"its reader does not accept these options .*: fild"),
         # `datasets` would look for it on the Hub.
         ("a.jsonl", {"format": "jsno"}, r"--format jsno: no such reader.*did you mean 'json'\?"),
         ("a.jsonl", {"format": "sql"}, r"--format sql: no such reader.*text reads lines"),
@@ -443,7 +445,10 @@ def test_a_remote_file_is_known_by_its_bytes_where_its_service_has_no_mark(
 
 @pytest.mark.parametrize(
     ("error", "cause"),
-    [(PermissionError("denied"), "cannot be read: denied"), (FileNotFoundError("gone"), "was listed, but is gone")],
+    [
+        (PermissionError("denied"), "cannot be read: denied"),
+        (FileNotFoundError("gone"), "existed when the files were listed, but no longer exists"),
+    ],
 )
 def test_what_a_service_says_is_an_error_with_a_remedy(
     monkeypatch: pytest.MonkeyPatch, error: Exception, cause: str

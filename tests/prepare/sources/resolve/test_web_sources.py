@@ -73,7 +73,7 @@ def test_a_server_that_is_not_there_is_not_a_file_that_is_not_there(path: str) -
 def test_two_addresses_of_one_name_are_refused(server: str) -> None:
     """They differ only in the query, which is never shown."""
     address = f"{server}/train.jsonl?{SIGNATURE}"
-    with pytest.raises(SourceError, match=r"/train\.jsonl: named twice, with different queries"):
+    with pytest.raises(SourceError, match=r"/train\.jsonl: this file is given twice, with different queries"):
         resolve(SourceConfig(dataset=address, more_paths=(f"{address}1",)))
 
 

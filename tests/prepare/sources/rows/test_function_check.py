@@ -120,12 +120,12 @@ class TestClasses:
         self, folder: Path, body: str, names: list[str] | None
     ) -> None:
         found = changed(classes(folder), [one("map", body)])
-        assert found.columns["train"]["label"].names == (names and tuple(names))
+        assert found.columns["train"]["label"].classes == (names and tuple(names))
 
     def test_a_split_that_nobody_asks_for_need_not_suit(self, folder: Path, caplog: pytest.LogCaptureFixture) -> None:
         stored, found = classes(folder), [one("filter", "return pc.equal(t['label'], 1)")]
         assert changed(stored, found).readers.keys() == {"train"}
-        assert "'test' is not requested" in caplog.text
+        assert "'test', which is not requested" in caplog.text
         with refused(SourceError, "raised KeyError", "of split 'test'"):
             changed(stored, found, requested=("train", "test"))
 

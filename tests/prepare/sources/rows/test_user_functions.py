@@ -224,8 +224,8 @@ def _with_global() -> Any:
 @pytest.mark.parametrize(
     ("function", "cause"),
     [
-        (_with_closure(), "it uses names defined outside of it (limit)"),
-        (_with_global(), "it uses names defined outside of it (_LONGEST)"),
+        (_with_closure(), "the function uses names defined outside of it (limit)"),
+        (_with_global(), "the function uses names defined outside of it (_LONGEST)"),
         (lambda table: table, "expected a function with a name"),
         (len, "expected a function with a name"),
     ],
