@@ -102,7 +102,7 @@ def _opened(name: str, tokenizer: Any, *, any_version: bool) -> Engine | str:
     try:
         return comparing.opened(name, tokenizer, any_version=any_version)
     except NotQualified as error:
-        return error.reason
+        return str(error)
 
 
 def _strange(options: argparse.Namespace) -> int:

@@ -327,7 +327,7 @@ class TestBadInput:
             ),
             ({"hold_out": ("a=1%", "a=2%")}, 2, "names the new split 'a' twice", "another name"),
             ({"shard_size": "100B"}, 2, "--shard-size 100 bytes, but one record takes about", "larger --shard-size"),
-            ({"truncation": "only_second"}, 2, "only_second with one text column", "twice"),
+            ({"truncation": "only_second"}, 2, "but there is only one text column", "twice"),
             (
                 {"layout": "concat", "special_tokens": "bos-eos"},
                 1,

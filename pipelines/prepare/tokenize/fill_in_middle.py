@@ -142,7 +142,8 @@ def _sentinels(tokenizer: HFTokenizer, names: str | None) -> tuple[str, ...]:
             return tokens
     raise TokenizerError(
         f"--fim-rate: this tokenizer has no known sentinels, expected for example {' '.join(_KNOWN[0])}",
-        remedy="name its sentinels with --fim-tokens PREFIX,SUFFIX,MIDDLE, or add three special tokens and save it",
+        remedy="name its sentinels with --fim-tokens PREFIX,SUFFIX,MIDDLE, or add three special tokens to a copy of "
+        "the tokenizer, and give its folder as --tokenizer",
     )
 
 

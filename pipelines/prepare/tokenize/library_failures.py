@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from tfrecord_io.errors import TokenizerError
 from tfrecord_io.shown import first_line
 
-REMEDY = "leave such rows out with --filter, or repair the tokenizer: it fails on them in `transformers` too"
+REMEDY = "leave such rows out with --filter, or choose another tokenizer; this one fails on them in `transformers` too"
 
 
 class TextsNotEncoded(TokenizerError):

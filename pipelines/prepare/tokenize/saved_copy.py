@@ -76,7 +76,7 @@ def load(files: Files) -> HFTokenizer:
         if entry := local_paths.file_outside(folder):
             raise TokenizerError(
                 f"the saved tokenizer: {entry}, expected no file outside of its folder",
-                remedy="remove that entry from its file, if you trust the tokenizer",
+                remedy="if you trust the tokenizer, remove that entry from its settings",
             )
         with library_failures.raised_as(
             lambda error: TokenizerError(

@@ -206,9 +206,7 @@ def without_frame(documents: RaggedTokens, frame: DocumentFrame, *others: Ragged
     end = len(frame.after) * (end_with(documents, frame.after) & (documents.lengths >= begin + len(frame.after)))
     if not (begin.any() or end.any()):
         return documents, *others
-    lengths = documents.lengths - begin - end
-    places = np.arange(lengths.sum()) + np.repeat(documents.offsets[:-1] + begin - offsets_of(lengths)[:-1], lengths)
-    return tuple(RaggedTokens(ragged.ids[places], offsets_of(lengths)) for ragged in (documents, *others))
+    return tuple(ragged.part(begin, documents.lengths - begin - end) for ragged in (documents, *others))
 
 
 def framed(documents: RaggedTokens, frame: DocumentFrame) -> RaggedTokens:

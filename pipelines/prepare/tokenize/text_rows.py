@@ -212,9 +212,9 @@ def open_rows(
     """
     require_room(tokenizer, length=length, pair=pair)
     if truncation == "only_second" and not pair:
-        source = "--layout tokens, which has one text in a row" if words else "one text column, expected a pair"
+        source = "rows of --layout tokens have one text" if words else "there is only one text column"
         raise ConfigError(
-            f"--truncation only_second with {source}",
+            f"--truncation only_second cuts the second of two texts, but {source}",
             remedy="leave --truncation out" if words else "give --text-column twice",
         )
     if words:

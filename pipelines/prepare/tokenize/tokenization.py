@@ -149,7 +149,7 @@ def resolve_length(tokenizer: HFTokenizer, layout: LayoutConfig) -> int:
     if limit < _NO_LIMIT and layout.max_length > limit:
         _log.warning(
             "--max-length %d is over the limit of %d tokens that the tokenizer states for its model; "
-            "a model with only that many positions cannot read such records",
+            "if the model has only that many positions, give a smaller --max-length",
             layout.max_length,
             limit,
         )

@@ -39,7 +39,7 @@ def template_for(request: TokenizerRequest) -> StyleTemplate:
     fixed = len(template.given) + len(template.last) + len(template.alphabet)
     if size <= fixed:
         raise ConfigError(
-            f"--vocab-size {size}, but this style already has {some(fixed, 'special token')}"
+            f"--vocab-size {size} is too small: this style already has {some(fixed, 'special token')}"
             f"{' and bytes' if fixed > 256 else ''}",
             remedy=f"give a --vocab-size of more than {fixed}",
         )
@@ -133,7 +133,7 @@ def _without_repeats(learner: Tokenizer) -> Any:
 
 def _no_room(request: TokenizerRequest) -> ConfigError:
     return ConfigError(
-        f"--vocab-size {request.vocab_size}, but the special tokens and the characters of the texts are more",
+        f"--vocab-size {request.vocab_size} is too small for the special tokens and the characters of the texts",
         remedy="give a larger --vocab-size",
     )
 

@@ -265,8 +265,8 @@ class TestBadInput:
         [
             ("wordpiece", {"vocab_size": 5}, "this style already has 5 special tokens", "more than 5"),
             ("byte-bpe", {"vocab_size": 200}, "this style already has 257 special tokens and bytes", "more than 257"),
-            ("wordpiece", {"vocab_size": 30}, "characters of the texts are more", "larger --vocab-size"),
-            ("unigram", {"vocab_size": 30}, "characters of the texts are more", "larger --vocab-size"),
+            ("wordpiece", {"vocab_size": 30}, "and the characters of the texts", "larger --vocab-size"),
+            ("unigram", {"vocab_size": 30}, "and the characters of the texts", "larger --vocab-size"),
             (
                 "unigram",
                 {"style": "t5", "vocab_size": 100},

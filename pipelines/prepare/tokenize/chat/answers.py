@@ -21,18 +21,19 @@ import dataclasses
 import functools
 import itertools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from jinja2 import nodes
 
 from pipelines.prepare.tokenize.chat.conversation import (
     ANSWER,
-    OVER_LIMIT,
     QUESTION,
     Conversation,
     Message,
+    Refused,
     Rejected,
     in_parts,
+    num_shared,
 )
 from pipelines.prepare.tokenize.chat.environment import Spans
 from pipelines.prepare.tokenize.chat.program import Program, Rendering
@@ -140,10 +141,8 @@ class AnswerFinder:
     def _prompt(self, conversation: Conversation, text: bytes, start: int) -> bytes:
         try:
             prompted = self.program.run(conversation, prompt=True)
-        except Rejected as rejected:
-            if rejected.reason == OVER_LIMIT:
-                raise
-            return self.traits.header  # the template refuses a conversation that ends here
+        except Refused:  # the template allows no conversation that ends here
+            return self.traits.header
         if text.startswith(prompted.text) and len(prompted.text) >= start:
             return prompted.text[start:]
         return prompted.text[prompted.end :]
@@ -180,10 +179,8 @@ class AnswerFinder:
             try:
                 prompted = self.program.run(conversation.until(index), prompt=True).text
                 answered = self.program.run(conversation.until(index + 1)).text
-            except Rejected as rejected:
-                if rejected.reason != "template_rejected":
-                    raise
-                raise Rejected("template_prefix", f"up to message {index}: {rejected.detail}") from rejected
+            except Refused as refused:
+                raise Rejected("template_prefix", f"up to message {index}: {refused.detail}") from refused
             if not answered.startswith(prompted) or not text.startswith(answered):
                 detail = f"the template writes message {index} differently once the conversation continues"
                 raise Rejected("template_prefix", detail)
@@ -245,12 +242,9 @@ def joined(spans: Spans) -> Spans:
     return merged
 
 
-def _shared(texts: Iterable[bytes]) -> bytes:
-    first, *others = list(texts)
-    size = len(first)
-    for other in others:
-        size = next((at for at in range(min(size, len(other))) if first[at] != other[at]), min(size, len(other)))
-    return first[:size].decode(errors="ignore").encode()
+def _shared(texts: list[bytes]) -> bytes:
+    size = min(num_shared(texts[0], text) for text in texts)
+    return texts[0][:size].decode(errors="ignore").encode()
 
 
 def has_constant_prompt(tree: nodes.Template) -> bool:

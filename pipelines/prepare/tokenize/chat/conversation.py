@@ -44,6 +44,13 @@ class Rejected(Exception):
         self.detail = " ".join(detail.split())[:_MAX_DETAIL]
 
 
+class Refused(Rejected):
+    """Error for a conversation on which the template itself fails."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__("template_rejected", detail)
+
+
 @dataclasses.dataclass(frozen=True)
 class Conversation:
     """Conversation in the form that a template renders. All values have JSON types.
@@ -105,12 +112,9 @@ class Needs:
         return (rendered is None or as_text.encode() not in rendered) and self._tried(*calling(ARGUMENTS)) is not None
 
     def _tried(self, messages: list[Message], tools: list[Any] | None) -> bytes | None:
-        try:
+        with contextlib.suppress(Refused):
             return self._render(messages, tools)
-        except Rejected as rejected:
-            if rejected.reason != "template_rejected":
-                raise
-            return None
+        return None
 
 
 def in_parts(message: Message) -> Message:
@@ -120,6 +124,12 @@ def in_parts(message: Message) -> Message:
 
 def _has_read(text: bytes | None, message: Message) -> bool:
     return text is not None and message["content"].encode() in text and not re.search(rb"""['"]text['"]""", text)
+
+
+def num_shared(one: Sequence[Any], two: Sequence[Any]) -> int:
+    """Return the number of items that two sequences share at their beginning."""
+    size = min(len(one), len(two))
+    return next((at for at in range(size) if one[at] != two[at]), size)
 
 
 def calling(arguments: Any = ARGUMENTS) -> tuple[list[Message], list[Any]]:

@@ -17,7 +17,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 
 from pipelines.prepare.tokenize.chat.conversation import DATE_UNKNOWN, Rejected
-from pipelines.prepare.tokenize.chat.fixed_values import Cycler, Dict, difference, fixed, fixed_result, format_date
+from pipelines.prepare.tokenize.chat.fixed_values import Cycler, difference, fixed, fixed_result, format_date
 
 Spans = list[tuple[int, int]]
 
@@ -144,9 +144,9 @@ def create_environment(date: str | None = None) -> ImmutableSandboxedEnvironment
             raise Rejected(DATE_UNKNOWN)
         return format_date(datetime.date.fromisoformat(date), form)
 
-    functions = {"raise_exception": _refuse, "strftime_now": strftime_now}
-    types = {"dict": Dict(), "namespace": _Namespace, "cycler": Cycler}
-    environment.globals = {name: fixed(value) for name, value in {**environment.globals, **functions, **types}.items()}
+    # A template cannot change messages with the methods of `dict`, because `fixed` hides them.
+    functions = {"raise_exception": _refuse, "strftime_now": strftime_now, "namespace": _Namespace, "cycler": Cycler}
+    environment.globals = {name: fixed(value) for name, value in {**environment.globals, **functions}.items()}
     filters = {**environment.filters, "tojson": _to_json}
     environment.filters |= {name: fixed_result(call) for name, call in filters.items() if name not in (_TAKE, _LEAVE)}
     environment.binop_table["-"] = difference

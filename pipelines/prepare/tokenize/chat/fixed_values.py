@@ -17,45 +17,9 @@ from jinja2 import TemplateError, Undefined
 from jinja2.runtime import LoopContext, Macro
 
 _PLAIN = frozenset({str, int, float, bool, type(None), dict, list, tuple})
-_DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-_MONTHS = (
-    *("January", "February", "March", "April", "May", "June"),
-    *("July", "August", "September", "October", "November", "December"),
-)
-# The directives of `strftime`, in the C locale and for midnight.
-_DIRECTIVES: dict[str, Callable[[datetime.date], str]] = {
-    "a": lambda day: _DAYS[day.weekday()][:3],
-    "A": lambda day: _DAYS[day.weekday()],
-    "b": lambda day: _MONTHS[day.month - 1][:3],
-    "B": lambda day: _MONTHS[day.month - 1],
-    "c": lambda day: format_date(day, "%a %b %e %H:%M:%S %Y"),
-    "d": lambda day: f"{day.day:02}",
-    "D": lambda day: format_date(day, "%m/%d/%y"),
-    "e": lambda day: f"{day.day:2}",
-    "f": lambda _: "000000",
-    "F": lambda day: format_date(day, "%Y-%m-%d"),
-    "G": lambda day: f"{day.isocalendar()[0]}",
-    "h": lambda day: format_date(day, "%b"),
-    "H": lambda _: "00",
-    "I": lambda _: "12",
-    "j": lambda day: f"{day.timetuple().tm_yday:03}",
-    "m": lambda day: f"{day.month:02}",
-    "M": lambda _: "00",
-    "p": lambda _: "AM",
-    "S": lambda _: "00",
-    "T": lambda _: "00:00:00",
-    "u": lambda day: f"{day.isoweekday()}",
-    "U": lambda day: f"{_week(day, first=calendar.SUNDAY):02}",
-    "V": lambda day: f"{day.isocalendar()[1]:02}",
-    "w": lambda day: f"{day.isoweekday() % 7}",
-    "W": lambda day: f"{_week(day, first=calendar.MONDAY):02}",
-    "x": lambda day: format_date(day, "%m/%d/%y"),
-    "X": lambda _: "00:00:00",
-    "y": lambda day: f"{day.year % 100:02}",
-    "Y": lambda day: f"{day.year}",
-    "%": lambda _: "%",
-}
-_PADDED = frozenset("dejmUVWy")
+# The directives of `strftime` that give the same text on every machine, and those that a dash shortens.
+_DIRECTIVES = frozenset("aAbBcdDeFfGhHIjmMpSTuUVwWxXyY%")
+_PADDED = frozenset("deHIjmMSUVWy")
 
 
 class _Silent:
@@ -94,18 +58,6 @@ class _OrderedKeys(collections.abc.KeysView[Any]):
         _refuse_text("set")
 
 
-class Dict:
-    """Replacement for the type `dict` without the methods through which a template could change messages."""
-
-    fromkeys = staticmethod(dict.fromkeys)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> dict[Any, Any]:
-        return dict(*args, **kwargs)
-
-    def __repr__(self) -> NoReturn:
-        _refuse_text("type")
-
-
 class Cycler(jinja2.utils.Cycler):
     """Jinja's `cycler`, which cannot be written as text."""
 
@@ -114,13 +66,13 @@ class Cycler(jinja2.utils.Cycler):
 
 
 def _refuse_text(kind: str) -> NoReturn:
-    raise TemplateError(f"the chat template writes a {kind}, which has no fixed text")
+    raise TemplateError(f"the chat template writes a {kind} as text, which would differ between runs")
 
 
 def fixed(value: Any) -> Any:
     """Return the value; for a callable or an iterator, return a wrapper that raises if it is written as text."""
     kind = type(value)
-    if kind in _PLAIN or isinstance(value, (_Silent, Cycler, Dict, Undefined, Macro, LoopContext)):
+    if kind in _PLAIN or isinstance(value, (_Silent, Cycler, Undefined, Macro, LoopContext)):
         return value
     if hasattr(kind, "__next__"):
         return _Iterator(value)
@@ -152,16 +104,13 @@ def format_date(day: datetime.date, form: str) -> str:
 
     def written(directive: re.Match[str]) -> str:
         dash, name = directive.groups()
-        if name not in _DIRECTIVES or (dash and name not in _PADDED | set("HIMS")):
+        if name not in (_PADDED if dash else _DIRECTIVES):
             raise TemplateError(
                 f"the chat template writes the date with {directive[0]!r}, which differs between machines; "
-                f"expected % with one of {' '.join(_DIRECTIVES)}"
+                f"expected % with one of {' '.join(sorted(_DIRECTIVES))}"
             )
-        text = _DIRECTIVES[name](day)
+        text = datetime.datetime.combine(day, datetime.time()).strftime(f"%{name}")
         return (text.lstrip("0 ") or "0") if dash else text
 
-    return re.sub(r"%(-?)(.?)", written, form, flags=re.DOTALL)
-
-
-def _week(day: datetime.date, *, first: int) -> int:
-    return (day.timetuple().tm_yday + 6 - (day.weekday() - first) % 7) // 7
+    with calendar.different_locale(("C", None)):
+        return re.sub(r"%(-?)(.?)", written, form, flags=re.DOTALL)

@@ -2,23 +2,15 @@
 
 import itertools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from pipelines.prepare.tokenize.chat.conversation import Rejected
+from pipelines.prepare.tokenize.chat.conversation import Rejected, num_shared
 
 Messages = Sequence[Any]
 
 
-class Pair(NamedTuple):
-    """Messages of a prompt and of its two answers."""
-
-    prompt: list[Any]
-    chosen: list[Any]
-    rejected: list[Any]
-
-
-def pair_of(prompt: Messages | None, chosen: Messages, rejected: Messages) -> Pair:
-    """Return the prompt and the answers of a row.
+def split_pair(prompt: Messages | None, chosen: Messages, rejected: Messages) -> list[list[Any]]:
+    """Return the messages of a row's prompt, of its chosen answer and of its rejected answer.
 
     If `prompt` is None, or if both answers repeat it, the prompt is the common beginning of the answers.
     Raises: Rejected if the prompt or an answer is empty, or if the answers are equal.
@@ -26,7 +18,8 @@ def pair_of(prompt: Messages | None, chosen: Messages, rejected: Messages) -> Pa
     system = [] if prompt is None else list(itertools.takewhile(_is_system, prompt))
     question = None if prompt is None else prompt[len(system) :] or prompt
     if question is None or all(_repeats(answer, question) for answer in (chosen, rejected)):
-        size = shared_turns(chosen, rejected)
+        # All but the last item of the shorter one may be shared, as in TRL's `extract_prompt`.
+        size = num_shared(chosen[:-1], rejected[:-1])
         prompt, chosen, rejected = chosen[:size], chosen[size:], rejected[size:]
         if all(map(_is_system, prompt)):
             raise Rejected("prompt_empty")
@@ -38,13 +31,7 @@ def pair_of(prompt: Messages | None, chosen: Messages, rejected: Messages) -> Pa
         raise Rejected("prompt_empty")
     if chosen == rejected:
         raise Rejected("answers_equal")
-    return Pair(list(prompt), list(chosen), list(rejected))
-
-
-def shared_turns(chosen: Sequence[Any], rejected: Sequence[Any]) -> int:
-    """Count the first items that both share, without the last item of the shorter one, as TRL's `extract_prompt`."""
-    most = max(min(len(chosen), len(rejected)) - 1, 0)
-    return next((at for at in range(most) if chosen[at] != rejected[at]), most)
+    return [list(prompt), list(chosen), list(rejected)]
 
 
 def _is_system(message: Any) -> bool:

@@ -13,13 +13,14 @@ requested may be skipped, but never fewer. If no letter of a `reasoning_content`
 """
 
 import bisect
+import contextlib
 import dataclasses
 import itertools
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pipelines.prepare.tokenize.chat.conversation import MASK, OVER_LIMIT, REASONING, Conversation, Message, Rejected
+from pipelines.prepare.tokenize.chat.conversation import MASK, REASONING, Conversation, Message, Refused, Rejected
 from pipelines.prepare.tokenize.chat.environment import Spans
 
 _PRIVATE = range(0xE000, 0xF900)
@@ -95,9 +96,6 @@ def _with(message: Message, field: str, marks: _Marks) -> Message:
 
 
 def _tried(render: Callable[[Conversation], bytes], conversation: Conversation) -> str:
-    try:
+    with contextlib.suppress(Refused):
         return render(conversation).decode()
-    except Rejected as rejected:
-        if rejected.reason == OVER_LIMIT:
-            raise
-        return ""
+    return ""

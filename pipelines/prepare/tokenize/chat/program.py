@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from pipelines.prepare.options.layout_config import Learn
-from pipelines.prepare.tokenize.chat.conversation import INVALID, OVER_LIMIT, Conversation, Message, Rejected
+from pipelines.prepare.tokenize.chat.conversation import INVALID, OVER_LIMIT, Conversation, Message, Refused, Rejected
 from pipelines.prepare.tokenize.chat.environment import Notes, Spans, create_environment
 
 
@@ -95,7 +95,7 @@ class Program:
         except (Rejected, MemoryError):
             raise
         except Exception as error:
-            raise Rejected("template_rejected", str(error) or type(error).__name__) from error
+            raise Refused(str(error) or type(error).__name__) from error
         text = b"".join(pieces)
         turns, end = _turns(conversation.messages, notes.items)
         return Rendering(text, notes.spans, turns, end)

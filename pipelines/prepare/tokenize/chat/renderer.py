@@ -25,13 +25,14 @@ from pipelines.prepare.tokenize.chat.conversation import (
     OVER_LIMIT,
     Conversation,
     Needs,
+    Refused,
     Rejected,
     check_parts_read,
     conversation_of,
     plain_rows,
 )
 from pipelines.prepare.tokenize.chat.environment import Spans
-from pipelines.prepare.tokenize.chat.pairs import pair_of
+from pipelines.prepare.tokenize.chat.pairs import split_pair
 from pipelines.prepare.tokenize.chat.part_masks import skipped_spans
 from pipelines.prepare.tokenize.chat.program import Program, Rendering, Settings
 from pipelines.prepare.tokenize.chat.unlearned_parts import part_spans
@@ -98,16 +99,16 @@ class ChatTemplate:
     def _rendering(program: Program, part: Conversation) -> Rendering:
         try:
             return program.run(part)
-        except Rejected as rejected:
+        except Refused as refused:
             messages = [message for message in part.messages if isinstance(message, dict)]  # a filter may add texts
             lacking = [at for at, message in enumerate(messages) if "content" not in message]
-            if not lacking or rejected.reason != "template_rejected":
+            if not lacking:
                 raise
             with contextlib.suppress(Rejected):
                 program.run(dataclasses.replace(part, messages=[{"content": "", **message} for message in messages]))
                 detail = 'has no content, which this template requires; set it to "" with a function and --map'
-                rejected = Rejected(rejected.reason, f"message {lacking[0]} {detail} ({rejected.detail})")
-            raise rejected from None
+                refused = Refused(f"message {lacking[0]} {detail} ({refused.detail})")
+            raise refused from None
 
     def text(self, conversation: Conversation, *, prompt: bool, are_plain: bool = False) -> bytes:
         """Render a conversation; `prompt`: with the generation prompt. Raises: as `render`."""
@@ -197,8 +198,8 @@ def _rendered(
 
     try:
         if "chosen" in row:
-            pair = pair_of(row.get("messages"), row["chosen"], row["rejected"])
-            parts = ((pair.prompt, True), (pair.prompt + pair.chosen, False), (pair.prompt + pair.rejected, False))
+            start, chosen, rejected = split_pair(row.get("messages"), row["chosen"], row["rejected"])
+            parts = ((start, True), (start + chosen, False), (start + rejected, False))
             return [
                 (len(part), template.text(conversation_with(part), prompt=prompt, are_plain=are_plain), [], [], "", "")
                 for part, prompt in parts

@@ -27,8 +27,7 @@ from tfrecord_io.errors import TokenizerError
 
 REWRITES = (
     "this chat template writes an answer differently once the conversation continues, for example without its thought; "
-    "with --learn all, the default, answers are learned as they are in the whole conversation, and with --learn each "
-    "as the model must write them, each in a record of its own"
+    "--learn all (the default) learns answers as in the whole conversation, --learn each as the model must write them"
 )
 
 _PAIR = {"messages": QUESTION, "chosen": ANSWER, "rejected": {**ANSWER, "content": "this one"}}
@@ -121,7 +120,7 @@ class ChatRenderer:
             if reasons[row] == INVALID:
                 raise TokenizerError(
                     f"the chat template cannot be compiled: {detail}",
-                    remedy="choose another tokenizer, or repair the template in a copy of this one",
+                    remedy="correct a copy of the template, and give its file as --chat-template",
                 )
             if reasons[row] == DATE_UNKNOWN:
                 raise TokenizerError(
@@ -224,7 +223,7 @@ def _notes_of_trial(renderer: ChatRenderer) -> tuple[str, ...]:
     if OVER_LIMIT in details:
         raise TokenizerError(
             f"the chat template exceeds a limit when it writes a question and its answer: {details[OVER_LIMIT]}",
-            remedy="choose another tokenizer, or repair the template in a copy of this one",
+            remedy="correct a copy of the template, and give its file as --chat-template",
         )
     if "template_rejected" in (rendered.reasons[0], rendered.reasons[1]):
         if rendered.reasons[0]:  # the template may accept the form of the rows
@@ -234,8 +233,8 @@ def _notes_of_trial(renderer: ChatRenderer) -> tuple[str, ...]:
         why = details.get("template_prefix", "no text is between {% generation %} markers")
         raise TokenizerError(
             f"the assistant's text cannot be found in conversations with this chat template: {why}",
-            remedy="in a copy of the tokenizer, put {% generation %} and {% endgeneration %} around the assistant's "
-            "text in the template",
+            remedy="in a copy of the template, put {% generation %} and {% endgeneration %} around the assistant's "
+            "text, and give the file as --chat-template",
         )
     return tuple(_notes(rendered.texts))
 
@@ -254,8 +253,8 @@ def _notes(texts: Texts) -> Iterator[str]:
     ends = [part.rstrip("\0").partition("\0")[0] for part in learned.split(content)[1:]]
     if ends and not ends[0]:
         yield (
-            "the end of an answer is never learned, so a model would not learn to stop; put the token that ends an "
-            "answer before {% endgeneration %} in a copy of the template"
+            "the end of an answer is never learned, so a model would not learn to stop; in a copy of the template, put "
+            "the token that ends an answer before {% endgeneration %}, and give the file as --chat-template"
         )
     elif ends and not ends[-1]:
         yield (

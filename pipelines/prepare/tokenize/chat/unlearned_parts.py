@@ -13,7 +13,15 @@ import re
 from collections.abc import Callable
 
 from pipelines.prepare.tokenize.chat.answers import AnswerFinder
-from pipelines.prepare.tokenize.chat.conversation import MASK, OVER_LIMIT, REASONING, Conversation, Message, Rejected
+from pipelines.prepare.tokenize.chat.conversation import (
+    MASK,
+    REASONING,
+    Conversation,
+    Message,
+    Refused,
+    Rejected,
+    num_shared,
+)
 from pipelines.prepare.tokenize.chat.environment import Spans
 from pipelines.prepare.tokenize.chat.program import Rendering
 
@@ -36,20 +44,17 @@ def part_spans(finder: AnswerFinder, conversation: Conversation, found: Renderin
         without = [*messages[:index], shorter, *later]
         try:
             other = finder.program.run(Conversation(without, conversation.tools, options=conversation.options))
-        except Rejected as rejected:
-            if rejected.reason == OVER_LIMIT:
-                raise
-            detail = rejected.detail
-            continue
-        return _between(finder, found, other, index)
+            return _between(finder, found, other, index)
+        except Refused as refused:
+            detail = refused.detail
     raise Rejected(MASK, f"the chat template refuses message {index} without its {part}: {detail}")
 
 
 def _between(finder: AnswerFinder, whole: Rendering, shorter: Rendering, index: int) -> Spans:
     has_turns = whole.turn(index) and shorter.turn(index)
     text, changed = (rendering.turn(index) if has_turns else rendering.text for rendering in (whole, shorter))
-    start = _num_shared(text, changed)
-    stop = len(text) - _num_shared(text[start:][::-1], changed[start:][::-1])
+    start = num_shared(text, changed)
+    stop = len(text) - num_shared(text[start:][::-1], changed[start:][::-1])
     if start == stop:
         return []
     # If the part and the text after it begin alike, for example with "<", move the span to end before an added token.
@@ -64,11 +69,6 @@ def _between(finder: AnswerFinder, whole: Rendering, shorter: Rendering, index: 
         start -= 1
     offset = whole.turns[index][0] if has_turns else 0
     return [(offset + start, offset + stop)]
-
-
-def _num_shared(one: bytes, two: bytes) -> int:
-    pairs = enumerate(zip(one, two, strict=False))
-    return next((at for at, (first, second) in pairs if first != second), min(len(one), len(two)))
 
 
 def _without_thoughts(message: Message) -> Message:

@@ -143,11 +143,7 @@ TOKENIZERS_TRIED = "0.23.*"
 
 
 class NotQualified(Exception):
-    """Error for a tokenizer that an engine does not support. `reason` has no full stop."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
+    """Error for a tokenizer that an engine does not support. The message has no full stop."""
 
 
 class FastEngine(abc.ABC):

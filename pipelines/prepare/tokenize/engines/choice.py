@@ -5,7 +5,7 @@ import hashlib
 import importlib
 import logging
 from collections.abc import Iterator
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,8 +23,6 @@ from pipelines.prepare.tokenize.engines.base import (
 from tfrecord_io.errors import ConfigError, TokenizerError
 from tfrecord_io.shown import first_line
 
-Reference: TypeAlias = HuggingFaceEngine | SlowEngine
-
 FAST_ENGINES = {
     "wordpiece": ("pipelines.prepare.tokenize.engines.wordpiece.encoder", "WordPieceEngine"),
     "unigram": ("pipelines.prepare.tokenize.engines.unigram.encoder", "UnigramEngine"),
@@ -35,7 +33,7 @@ FAST_ENGINES = {
 _log = logging.getLogger(__name__)
 
 
-def open_reference(tokenizer: HFTokenizer, *, dtype: np.dtype) -> Reference:
+def open_reference(tokenizer: HFTokenizer, *, dtype: np.dtype) -> HuggingFaceEngine | SlowEngine:
     """Open the Rust tokenizer if it gives the tokenizer's own ids, else the tokenizer itself.
 
     Raises: TokenizerError if the tokenizer fails on the test texts.
@@ -62,8 +60,8 @@ def _trying() -> Iterator[None]:
     except library_failures.TextsNotEncoded as error:
         raise TokenizerError(
             f"{error.cause}; this happened with test texts in many scripts, which every tokenizer must encode",
-            remedy="repair the tokenizer: without an unknown token, for example, it fails on all characters that are "
-            "not in its vocabulary",
+            remedy="set unk_token in its tokenizer.json, because without an unknown token, a tokenizer may fail on "
+            "characters that are not in its vocabulary; or choose another tokenizer",
         ) from error
 
 
@@ -112,7 +110,7 @@ def _opened(
         engine: Engine = getattr(importlib.import_module(module), kind)(reference, dtype=dtype, parts=parts)
         agrees = _agree(engine, reference)
     except NotQualified as error:
-        return error.reason
+        return str(error)
     except BaseException as error:
         if not library_failures.is_of_library(error):
             raise

@@ -100,7 +100,7 @@ def test_a_row_over_the_limits_costs_itself_only(trap: str) -> None:
 def test_a_template_that_is_over_the_limits_for_any_question_is_refused_before_any_work() -> None:
     with pytest.raises(TokenizerError, match="exceeds a limit when it writes a question and its answer") as caught:
         open_template(tokenizer("{{ ('x' * 10 ** 10) | length }}"))
-    assert "repair the template" in caught.value.remedy
+    assert "correct a copy of the template" in caught.value.remedy
 
 
 def test_a_template_that_is_none_is_named_as_such() -> None:

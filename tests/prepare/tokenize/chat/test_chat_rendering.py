@@ -84,7 +84,7 @@ def test_texts_are_those_of_transformers(name: str, tools: list[Any] | None) -> 
         "'%s' | format('x') | center(9) | indent(2, true)",
         "messages[0].content.replace('one', 'two') | replace('\\n', '\\r\\n')",
         "[1, 2, 3] | batch(2, 0) | list ~ ([1, 2, 3] | sum) ~ [3, 1] | sort ~ {'b': 1} | dictsort",
-        "namespace(a=1).a ~ dict(a=[1]) ~ dict.fromkeys([1, 2]) ~ (2 ** 10 % 7) ~ [0] * 3 ~ none ~ nothing",
+        "namespace(a=1).a ~ dict(a=[1]) ~ (2 ** 10 % 7) ~ [0] * 3 ~ none ~ nothing",
         "'a,b'.split(',', 1) ~ 'é'.encode() ~ 'x'.zfill(3) ~ 'abc' | truncate(2, true, '')",
         "messages[0].content | upper | title | string | list | unique | list | length",
         "bos_token ~ tools ~ documents ~ add_generation_prompt ~ continue_final_message",
