@@ -115,5 +115,4 @@ def _typed(option: Option, value: Any, *, place: str, means_yes: bool) -> Any:
 
 
 def listed(value: Any) -> list[Any]:
-    """Return an option's values as a list."""
     return list(value) if isinstance(value, list | tuple) else [] if value is None else [value]

@@ -195,7 +195,7 @@ def _check_place(output: str, *, region: str | None) -> None:
         show(f"{verdict} {check.name}: {check.found}")
         if check.remedy:
             show(f"       {check.remedy}")
-    write_json([dataclasses.asdict(check) for check in checks])
+    write_json([check._asdict() for check in checks])
     if failed := [check.name for check in checks if check.ok is False]:
         raise OutputError(
             f"{output}: not ready for a build: {', '.join(failed)}", remedy="follow the remedy below each BAD line"

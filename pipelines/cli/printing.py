@@ -83,7 +83,6 @@ def watch(doing: str, total: int, progress: Progress) -> Iterator[None]:
 
 
 def summary(built: Built) -> None:
-    """Print the summary of a finished build."""
     out = console()
     _print_splits(out, built.manifest)
     out.print(
@@ -94,7 +93,6 @@ def summary(built: Built) -> None:
 
 
 def manifest_tables(manifest: Manifest) -> None:
-    """Print the manifest as tables."""
     out = console(results())
     facts = manifest.tokenizer
     lengths = ", ".join(map(str, manifest.bucket_lengths or (manifest.row_length,)))
@@ -269,7 +267,6 @@ def _print_engines(out: Console, manifest: Manifest) -> None:
 
 
 def trained_tokenizer(trained: TrainedTokenizer) -> None:
-    """Print the summary of a tokenizer's training."""
     out, evaluation = console(), trained.evaluation
     out.print(table("split", "rows", rows=((name, count(rows)) for name, rows in trained.splits.items()), numbers=1))
     read, size_of = (count(trained.rows.trained), size(trained.rows.text_bytes)), count(trained.vocab_size)

@@ -10,8 +10,8 @@ from google.oauth2 import service_account
 from google.oauth2.credentials import Credentials
 
 from pipelines.prepare.launch import doctor
-from pipelines.prepare.launch.doctor import Check
 from pipelines.prepare.storage import gcs as connection
+from pipelines.prepare.storage.gcs_account import Check
 from tests.cloud.emulator import Gcs
 from tests.cloud.proxy import Answer, Proxy, refusal
 from tests.support import seams

@@ -338,7 +338,9 @@ def test_without_credentials_requests_are_anonymous(outside: None, monkeypatch: 
 def test_credentials_that_are_named_and_not_there_are_an_error(outside: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/nowhere/key.json")
     monkeypatch.setattr(google.auth, "default", no_default)
-    with pytest.raises(ConfigError, match=r"GOOGLE_APPLICATION_CREDENTIALS=/nowhere/key\.json: no credentials"):
+    with pytest.raises(
+        ConfigError, match=r"GOOGLE_APPLICATION_CREDENTIALS=/nowhere/key\.json: cannot be used as credentials"
+    ):
         storage.list_names("gs://bucket")
 
 

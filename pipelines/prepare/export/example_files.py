@@ -56,8 +56,6 @@ class ExampleWriter(Writer):
 
 
 class TfrecordWriter(ExampleWriter):
-    """Writer of TFRecord files."""
-
     file_format = "tfrecord"
 
     def files(self, batches: Iterator[Columns]) -> dict[str, bytes]:
@@ -72,8 +70,6 @@ class TfrecordWriter(ExampleWriter):
 
 
 class ArrayRecordWriter(ExampleWriter):
-    """Writer of ArrayRecord files."""
-
     file_format, packages = "array_record", ("array_record",)
 
     def check(self) -> None:

@@ -23,8 +23,6 @@ _SMALL_VOCABULARY = 65_500
 
 
 class MegatronWriter(Writer):
-    """Writer of .bin and .idx files."""
-
     def check(self) -> None:
         self.require_held(OF_DOCUMENTS)
 

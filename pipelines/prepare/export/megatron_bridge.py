@@ -18,8 +18,6 @@ from tfrecord_io.errors import ConfigError
 
 
 class MegatronBridgeWriter(parquet.ParquetWriter):
-    """Writer of `.idx.parquet` files."""
-
     suffix, group_tokens = ".idx.parquet", 1 << 18
 
     def check(self) -> None:

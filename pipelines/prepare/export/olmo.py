@@ -20,8 +20,6 @@ from tfrecord_io.shown import some
 
 
 class OlmoWriter(Writer):
-    """Writer of .npy and .csv.gz files."""
-
     def check(self) -> None:
         self.require_held((*OF_DOCUMENTS, "loss_mask"))
 

@@ -4,7 +4,6 @@ IAM roles alone do not show whether a build will work: organization policies and
 """
 
 import contextlib
-import dataclasses
 import os
 import platform
 import uuid
@@ -17,6 +16,7 @@ from pipelines.prepare import storage
 from pipelines.prepare.options.addresses import bucket_of
 from pipelines.prepare.process import cores
 from pipelines.prepare.runners import shipping
+from pipelines.prepare.storage.gcs_account import Check
 from pipelines.prepare.storage.storage_errors import store_of
 from tfrecord_io.errors import OutputError
 from tfrecord_io.shown import without_secrets
@@ -29,20 +29,6 @@ PACKAGES = (
 
 # Room for a few shards of the default size.
 _LEAST_FREE_BYTES = 1 << 30
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Check:
-    """Result of one check. `ok` is None if it is uncertain or unimportant; `found` describes the result in words."""
-
-    name: str
-    ok: bool | None
-    found: str
-    remedy: str = ""
-
-    def __post_init__(self) -> None:
-        for field in ("found", "remedy"):
-            object.__setattr__(self, field, without_secrets(getattr(self, field)))
 
 
 def describe_machine() -> dict[str, str]:
@@ -66,9 +52,9 @@ def diagnose(output: str, *, region: str | None = None) -> Iterator[Check]:
     """
     bucket, folder = bucket_of(output), storage.local_path(output)
     if bucket is not None:
-        for name, ok, found, remedy in store_of(output).checks(output, region=region):
-            yield Check(name=name, ok=ok, found=found, remedy=remedy)
-            if name == "bucket" and ok is False:
+        for check in store_of(output).checks(output, region=region):
+            yield check
+            if check.name == "bucket" and check.ok is False:
                 return
     if folder is None:
         yield from _operation_checks(output)
@@ -77,14 +63,14 @@ def diagnose(output: str, *, region: str | None = None) -> Iterator[Check]:
     while not os.path.lexists(existing):
         existing = os.path.dirname(existing)
     if not os.path.isdir(existing):
-        yield Check(name="folder", ok=False, found=f"{existing} is not a folder", remedy="choose another --output")
+        yield Check("folder", False, f"{existing} is not a folder", "choose another --output")
         return
-    yield Check(name="folder", ok=True, found="exists" if existing == folder else f"will be made in {existing}")
+    yield Check("folder", True, "exists" if existing == folder else f"will be made in {existing}")
     yield from _operation_checks(existing)
     free = storage.free_bytes(existing) or 0
     enough = free >= _LEAST_FREE_BYTES
     remedy = "" if enough else "free some space, or choose an --output on another disk"
-    yield Check(name="space", ok=enough, found=f"{free / 1e9:.1f} GB free", remedy=remedy)
+    yield Check("space", enough, f"{free / 1e9:.1f} GB free", remedy)
 
 
 def _operation_checks(folder: str) -> Iterator[Check]:
@@ -106,5 +92,5 @@ def _attempt(name: str, operation: Callable[[], Any]) -> Check:
     try:
         operation()
     except OutputError as error:
-        return Check(name=name, ok=False, found=error.cause, remedy=error.remedy)
-    return Check(name=name, ok=True, found="allowed")
+        return Check(name, False, without_secrets(error.cause), without_secrets(error.remedy))
+    return Check(name, True, "allowed")

@@ -111,8 +111,6 @@ class OutputConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PrepareConfig:
-    """All options of a build."""
-
     source: SourceConfig
     tokenizer: TokenizerConfig
     output: OutputConfig

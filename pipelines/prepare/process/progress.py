@@ -43,7 +43,6 @@ class Progress:
             return counts
 
     def post_note(self, note: str) -> None:
-        """Add a note to print once."""
         with self._lock:
             self._notes.append(note)
 

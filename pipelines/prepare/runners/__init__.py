@@ -6,7 +6,6 @@ from pipelines.prepare.runners.runner import Runner
 
 
 def local() -> Runner:
-    """Return the runner of local processes."""
     from pipelines.prepare.runners import here
 
     return here.Here()

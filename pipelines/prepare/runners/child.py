@@ -35,11 +35,6 @@ class WorkerDiedError(Exception):
     def __reduce__(self) -> tuple[Any, ...]:
         return WorkerDiedError, (self.task, self.exit_code)
 
-    @property
-    def is_killed(self) -> bool:
-        """Whether SIGKILL ended the child, for example because memory ran out."""
-        return self.exit_code == -signal.SIGKILL
-
 
 class Child:
     """Child process with its current task."""

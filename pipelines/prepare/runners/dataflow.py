@@ -101,7 +101,6 @@ class Monitor:
         threading.Thread(target=self._follow, args=(result,), name="dataflow", daemon=True).start()
 
     def close(self) -> None:
-        """End the thread of `follow`."""
         self._ended.set()
 
     def interrupted(self) -> PrepError | None:

@@ -70,7 +70,6 @@ class Reported(Exception):
 
     @classmethod
     def of(cls, error: PrepError) -> Reported:
-        """Encode an error as text."""
         facts = {"kind": type(error).__name__, "cause": error.cause, "remedy": error.remedy}
         return cls(_ERROR_PREFIX + json.dumps(facts))
 

@@ -80,7 +80,6 @@ class OnBeam:
 
 
 def add_steps(pipeline: beam.Pipeline, work: Work, *, job_id: str = "") -> None:
-    """Add the steps of a job to an empty pipeline."""
     call = Call(work.function, job_id=job_id, versions=shipping.versions())
     tasks = pipeline | "Tasks" >> beam.Create(work.tasks, reshuffle=False) | "Reshuffle" >> beam.Reshuffle()
     done = tasks | "Work" >> beam.ParDo(call)

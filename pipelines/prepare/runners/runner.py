@@ -30,8 +30,6 @@ class Work:
 
 
 class Runner(Protocol):
-    """Runner of tasks."""
-
     @property
     def is_here(self) -> bool:
         """Return whether tasks run on this machine."""

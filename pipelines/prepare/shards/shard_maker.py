@@ -67,7 +67,7 @@ def make(
         runner.run(work, progress)
     except WorkerDiedError as died:
         if died.exit_code != -signal.SIGPROF:
-            instead = _LESS_MEMORY if died.is_killed else "another --engine, such as --engine hf"
+            instead = _LESS_MEMORY if died.exit_code == -signal.SIGKILL else "another --engine, such as --engine hf"
             raise maker.failed(died.task, f"the worker process that made it {died.how}", instead) from died
         maker(died.task, progress)
         done = receipts.find(job, [plan_files.task_of(job, key) for key in keys])

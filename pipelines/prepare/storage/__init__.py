@@ -36,7 +36,6 @@ _READERS = 32
 
 
 def join(root: str, *parts: str) -> str:
-    """Join a root and parts with single slashes."""
     return posixpath.join(root.rstrip("/") or "/", *parts)
 
 
@@ -55,7 +54,6 @@ def describe(path: str, *, passes: Callable[[BaseException], bool] = storage_err
 
 
 def exists(path: str) -> bool:
-    """Return whether `path` exists."""
     return size(path) is not None
 
 
@@ -155,15 +153,15 @@ def _open_remote(path: str) -> BinaryIO:
     version = pinned(path, str(metadata.get("generation", "")))
 
     def get(start: int, stop: int) -> bytes:
-        try:
-            with reading(path):
+        with reading(path):
+            try:
                 return object_storage.fetch(
                     lambda first, last: fs.cat_file(inner, start=first, end=last, **version), start, stop, path=path
                 )
-        except FileNotFoundError as error:
-            raise OutputError(
-                f"{path}: deleted or replaced while it was read", remedy="run the same command again"
-            ) from error
+            except FileNotFoundError as error:
+                raise OutputError(
+                    f"{path}: deleted or replaced while it was read", remedy="run the same command again"
+                ) from error
 
     remote = object_storage.RemoteFile(fs, inner, get=get, size=int(metadata["size"]), cache_type="readahead")
     return io.BufferedReader(remote, buffer_size=1 << 16)
@@ -183,7 +181,6 @@ def pinned(path: str, version: str) -> dict[str, str]:
 
 
 def write_bytes(path: str, content: bytes, *, inside: str | None = None, replacing: int | None = None) -> None:
-    """Write a file like `write_atomic`."""
     write_atomic(path, [content], inside=inside, replacing=replacing)
 
 

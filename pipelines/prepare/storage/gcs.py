@@ -138,7 +138,6 @@ def versions(paths: Sequence[str]) -> dict[str, int]:
 
 
 def entries(path: str) -> dict[str, int | None]:
-    """Return the size in bytes of each file in a folder, by name; None for subfolders, which are named `folder/`."""
     with bucket(path) as (handle, key):
         prefix = f"{key}/" if key else ""
         listing = handle.list_blobs(prefix=prefix, delimiter="/", **_options(path))
@@ -194,7 +193,6 @@ def write(path: str, chunks: Iterable[Any], *, inside: str | None = None, replac
 
 
 def pinned(version: str) -> dict[str, str]:
-    """Return the `cat_file` arguments that select a version."""
     return {"generation": version} if version.isdecimal() else {}
 
 
@@ -207,8 +205,6 @@ def delete(path: str, *, inside: str | None = None) -> None:
 
 
 def delete_files(paths: Sequence[str], *, inside: str | None = None) -> None:
-    """Delete the objects that exist, with one request each."""
-
     def delete_one(path: str) -> None:
         with contextlib.suppress(FileNotFoundError), bucket(path) as (handle, key):
             handle.delete_blob(key, **_options(path))
@@ -236,13 +232,13 @@ def checks(output: str, *, region: str | None) -> Iterator[Check]:
             described.reload(timeout=TIMEOUT, retry=storage_errors.library_retry(output))
     except OutputError as error:
         if error.__context__ is None or storage_errors.status_of(error.__context__) != 403:
-            yield "bucket", False, error.cause, error.remedy
+            yield Check("bucket", False, error.cause, error.remedy)
             return
         remedy = error.remedy.replace("storage.objectAdmin", "storage.legacyBucketReader")
-        yield "bucket", None, f"its metadata cannot be read: {error.cause}", remedy
+        yield Check("bucket", None, f"its metadata cannot be read: {error.cause}", remedy)
         return
     kind = described.location_type or "region"
-    yield "bucket", True, f"{described.location}, {kind}, {described.storage_class or ''}", ""
+    yield Check("bucket", True, f"{described.location}, {kind}, {described.storage_class or ''}")
     if region is not None:
         yield gcs_account.region_check(described, region)
 

@@ -3,9 +3,10 @@
 import os
 import re
 import warnings
-from typing import Any
+from typing import Any, NamedTuple
 
 from tfrecord_io.errors import ConfigError, PrepError
+from tfrecord_io.shown import without_secrets
 
 EMULATOR = "STORAGE_EMULATOR_HOST"
 KEY_FILE = "GOOGLE_APPLICATION_CREDENTIALS"
@@ -25,8 +26,14 @@ _REMEDY_BY_WORD = {
 }
 _CONTINENTS = {"US": "us-", "EU": "europe-", "ASIA": "asia-"}
 
-# A check: its name, result (None if uncertain), finding and remedy.
-Check = tuple[str, bool | None, str, str]
+
+class Check(NamedTuple):
+    """Result of one check. `ok` is None if it is uncertain or unimportant; `found` describes the result in words."""
+
+    name: str
+    ok: bool | None
+    found: str
+    remedy: str = ""
 
 
 def find_credentials() -> Any | None:
@@ -86,17 +93,17 @@ def explanation(bucket: str, done: str, status: int | None, said: str) -> tuple[
 
 def credentials_check() -> Check:
     if host := os.environ.get(EMULATOR):
-        return "credentials", True, f"none needed: {EMULATOR} names an emulator at {host}", ""
+        return Check("credentials", True, f"none needed: {EMULATOR} names an emulator at {without_secrets(host)}")
     if "token" in configured():
-        return "credentials", None, "a token set for fsspec, which overrides all other credentials", ""
+        return Check("credentials", None, "a token set for fsspec, which overrides all other credentials")
     try:
         credentials = find_credentials()
     except PrepError as error:
-        return "credentials", False, error.cause, error.remedy
+        return Check("credentials", False, error.cause, error.remedy)
     if credentials is None:
-        return "credentials", False, "none: only public objects can be read", _LOGIN_REMEDY
+        return Check("credentials", False, "none: only public objects can be read", _LOGIN_REMEDY)
     account = getattr(credentials, "service_account_email", None) or getattr(credentials, "account", None) or ""
-    return "credentials", True, f"{type(credentials).__module__} {account}".strip(), ""
+    return Check("credentials", True, f"{type(credentials).__module__} {account}".strip())
 
 
 def region_check(described: Any, region: str) -> Check:
@@ -104,12 +111,12 @@ def region_check(described: Any, region: str) -> Check:
     region = re.sub(r"-[a-z]$", "", region.lower())
     location = str(described.location or "")
     if region in [location.lower(), *(str(part).lower() for part in described.data_locations or ())]:
-        return "region", True, f"the bucket is in {region}", ""
+        return Check("region", True, f"the bucket is in {region}")
     if (prefix := _CONTINENTS.get(location.upper())) and region.startswith(prefix):
         finding = f"the bucket is in several regions of {location}, which may not include {region}"
         remedy = f"for the highest speed and no cost of traffic, keep the dataset in a bucket in {region}"
-        return "region", True, finding, remedy
+        return Check("region", True, finding, remedy)
     finding = f"the bucket is in {location} and the TPU in {region}, so reading every epoch across regions costs money"
     make = f"gcloud storage buckets create gs://{described.name}-{region} --location={region}"
     remedy = f"create a bucket in the TPU's region: {make}"
-    return "region", False, finding, remedy
+    return Check("region", False, finding, remedy)

@@ -143,7 +143,6 @@ def write(path: str, chunks: Iterable[Any], *, inside: str | None = None, replac
 
 
 def delete(path: str, *, inside: str | None = None) -> None:
-    """Delete a file, a link, or a folder with its content, if it exists."""
     name, parent = os.path.basename(path), os.path.dirname(path)
     with contextlib.suppress(FileNotFoundError), _open_folder(parent, inside=inside) as folder:
         if stat.S_ISDIR(_mode(name, folder)):
@@ -154,7 +153,6 @@ def delete(path: str, *, inside: str | None = None) -> None:
 
 
 def delete_files(paths: Sequence[str], *, inside: str | None = None) -> None:
-    """Delete the files that exist."""
     for path in paths:
         delete(path, inside=inside)
 

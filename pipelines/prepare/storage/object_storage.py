@@ -23,7 +23,6 @@ _GLOB = frozenset("*?[")
 
 
 def open_fs(path: str) -> tuple[Any, str]:
-    """Return the fsspec file system of an address, and the path in it. Raises: ConfigError."""
     try:
         fs, inner = fsspec.core.url_to_fs(path)
         return fs, inner
@@ -34,7 +33,6 @@ def open_fs(path: str) -> tuple[Any, str]:
 
 
 def info(path: str, *, passes: Callable[[BaseException], bool] = storage_errors.is_transient) -> dict[str, Any]:
-    """Return the service's metadata of a file or folder."""
     fs, inner = open_fs(path)
 
     def ask() -> dict[str, Any]:
@@ -93,7 +91,6 @@ def delete(path: str, *, inside: str | None = None) -> None:
 
 
 def delete_files(paths: Sequence[str], *, inside: str | None = None) -> None:
-    """Delete the files that exist."""
     list(ordered_map(delete, paths, threads=_REQUESTS_AT_ONCE))
 
 

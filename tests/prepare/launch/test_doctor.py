@@ -10,7 +10,7 @@ import fsspec
 import pytest
 
 from pipelines.prepare.launch import doctor
-from pipelines.prepare.launch.doctor import Check
+from pipelines.prepare.storage.gcs_account import Check
 from tfrecord_io.errors import ConfigError
 
 OPERATIONS = ("write", "read", "list", "delete")
