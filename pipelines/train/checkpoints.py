@@ -23,7 +23,7 @@ import tensorflow as tf
 
 from pipelines.train.config import TUNED
 from pipelines.train.errors import said
-from pipelines.train.metrics import is_better
+from pipelines.train.metrics import LOWER_IS_BETTER
 from tfrecord_io.errors import ConfigError, FingerprintMismatchError, OutputError, PrepError
 from tfrecord_io.format import json_fields
 from tfrecord_io.format.json_fields import Count
@@ -306,12 +306,10 @@ class History:
     @property
     def best(self) -> int | None:
         """Step of the best evaluation, the earliest in a tie; None if no evaluation has the metric."""
-        best: int | None = None
-        for step, metrics in self.evaluations.items():
-            previous = None if best is None else self.evaluations[best][self.metric]
-            if is_better(self.metric, metrics.get(self.metric, math.nan), previous):
-                best = step
-        return best
+        values = {step: metrics.get(self.metric, math.nan) for step, metrics in self.evaluations.items()}
+        numbers = {step: value for step, value in values.items() if not math.isnan(value)}
+        choose = min if self.metric in LOWER_IS_BETTER else max
+        return choose(numbers, key=lambda step: numbers[step]) if numbers else None
 
     @property
     def since_best(self) -> int:
