@@ -211,7 +211,7 @@ def require_savable(model: keras.Model, *, model_name: str) -> None:
         json.dumps(keras.saving.serialize_keras_object(model))
     except Exception as error:  # from get_config of any layer
         raise ConfigError(
-            f"--model {model_name}: Keras could not save it at the end of the training run ({said(error)})",
+            f"--model {model_name}: Keras could not save this model at the end of the training run ({said(error)})",
             remedy="give each layer a get_config that returns the arguments of its constructor",
         ) from error
 

@@ -154,7 +154,7 @@ class TrainConfig:
             self.require_equal_parts(self.replicas)
         if (self.zone or self.project) and self.tpu in ("local", "none"):
             raise ConfigError(
-                f"--zone or --project with --tpu {self.tpu}, expected them only with the name of a TPU",
+                f"--zone or --project with --tpu {self.tpu}, expected these options only with a TPU's name",
                 remedy="leave --zone and --project out, or give --tpu NAME",
             )
 
@@ -162,7 +162,7 @@ class TrainConfig:
         wanted = [name for name in ("early_stopping", "keep_best") if getattr(self, name)]
         if wanted and not self.eval_every:
             raise ConfigError(
-                f"{_flag(wanted[0])} needs --eval-every, because it chooses among evaluations",
+                f"{_flag(wanted[0])} needs --eval-every, because this option chooses among evaluations",
                 remedy="give --eval-every STEPS",
             )
         if self.best_metric is not None and not wanted:

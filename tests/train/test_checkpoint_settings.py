@@ -209,6 +209,7 @@ def test_a_model_that_cannot_be_saved_is_refused_before_the_first_step(tmp_path:
     outcome = training.command(tmp_path, model=f"{__name__}:unwritable")
     assert outcome.status == 2
     assert (
-        "Keras could not save it at the end of the training run (AttributeError: no such attribute)" in outcome.error[0]
+        "Keras could not save this model at the end of the training run (AttributeError: no such attribute)"
+        in outcome.error[0]
     )
     assert '"step"' not in outcome.out

@@ -143,7 +143,7 @@ class Checkpoint:
         if wrong:
             listing = f"{', '.join(sorted(wrong)[:5])}{' …' if len(wrong) > 5 else ''}"
             raise ConfigError(
-                f"--model {self.model}: the trainer's model cannot use {listing}, expected only tensors that it uses, "
+                f"--model {self.model}: the trainer's model cannot use {listing}, expected only tensors of this model, "
                 "and output weights equal to the embedding",
                 remedy="choose another checkpoint; without these tensors, the logits would differ",
             )
