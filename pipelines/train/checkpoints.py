@@ -23,7 +23,7 @@ import tensorflow as tf
 
 from pipelines.train.config import TUNED
 from pipelines.train.errors import said
-from pipelines.train.metrics import is_better
+from pipelines.train.metrics import LOWER_IS_BETTER
 from tfrecord_io.errors import ConfigError, FingerprintMismatchError, OutputError, PrepError
 from tfrecord_io.format import json_fields
 from tfrecord_io.format.json_fields import Count
@@ -46,9 +46,8 @@ _TYPES = {
 _NAMED = {"data": "fingerprint of the data", STAGES: "weights from steps"}
 # Text that TensorFlow adds around an error's message.
 _WHERE = re.compile(r"\{\{.*?\}\} | \[Op:.*")
-_MOST_BYTES = 1 << 20
+_MOST_BYTES = 64 << 20  # of a JSON file; model.json has all label names
 _EVALUATIONS = "evaluations.json"
-_MOST_EVALUATIONS_BYTES = 1 << 26
 
 
 def claimed(
@@ -74,13 +73,10 @@ def claimed(
             if writes:
                 write_json(folder, _IDENTITY, dict(identity))
             return identity
-        with tf.io.gfile.GFile(path) as file:
-            if file.size() > _MOST_BYTES:
-                raise ValueError(f"{path} was not written by a training run")
-            try:
-                recorded = json_fields.checked(json_fields.load(file.read()), {}, _TYPES)
-            except json_fields.WRONG as error:
-                raise ValueError(f"{path}: {error}") from error
+        try:
+            recorded = json_fields.checked(read_json(path), {}, _TYPES)
+        except json_fields.WRONG as error:
+            raise ValueError(f"{path}: {error}") from error
     names = [name for name in {**identity, **recorded} if name not in (PARTS, COURSE)]
     pairs = {name: (recorded.get(name), identity.get(name)) for name in names}
     differing = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
@@ -186,6 +182,14 @@ def damaged(path: str, error: BaseException) -> OutputError:
     )
 
 
+def read_json(path: str) -> Any:
+    """Read a JSON file. Raises: ValueError if it is damaged or too large; TensorFlow's OpError."""
+    with tf.io.gfile.GFile(path, "rb") as file:
+        if file.size() > _MOST_BYTES:
+            raise ValueError(f"{file.size():,} bytes, expected at most {_MOST_BYTES:,}")
+        return json_fields.load(file.read())
+
+
 def write_json(folder: str, name: str, document: Any) -> None:
     """Write a JSON file atomically. Raises: OutputError if it cannot be written."""
     with usable(folder):
@@ -207,7 +211,7 @@ def require_savable(model: keras.Model, *, model_name: str) -> None:
         json.dumps(keras.saving.serialize_keras_object(model))
     except Exception as error:  # from get_config of any layer
         raise ConfigError(
-            f"--model {model_name}: Keras could not save it at the end of the training run ({said(error)})",
+            f"--model {model_name}: Keras could not save this model at the end of the training run ({said(error)})",
             remedy="give each layer a get_config that returns the arguments of its constructor",
         ) from error
 
@@ -280,11 +284,7 @@ class History:
         if not start or not tf.io.gfile.exists(path):
             return
         try:
-            with tf.io.gfile.GFile(path) as file:
-                if file.size() > _MOST_EVALUATIONS_BYTES:
-                    raise ValueError("too large")
-                content = json_fields.load(file.read())
-            for entry in content:
+            for entry in read_json(path):
                 values = {name: math.nan if value is None else float(value) for name, value in entry["metrics"].items()}
                 if int(entry["step"]) <= start:
                     self.evaluations[int(entry["step"])] = values
@@ -306,12 +306,10 @@ class History:
     @property
     def best(self) -> int | None:
         """Step of the best evaluation, the earliest in a tie; None if no evaluation has the metric."""
-        best: int | None = None
-        for step, metrics in self.evaluations.items():
-            previous = None if best is None else self.evaluations[best][self.metric]
-            if is_better(self.metric, metrics.get(self.metric, math.nan), previous):
-                best = step
-        return best
+        values = {step: metrics.get(self.metric, math.nan) for step, metrics in self.evaluations.items()}
+        numbers = {step: value for step, value in values.items() if not math.isnan(value)}
+        choose = min if self.metric in LOWER_IS_BETTER else max
+        return choose(numbers, key=lambda step: numbers[step]) if numbers else None
 
     @property
     def since_best(self) -> int:

@@ -154,7 +154,7 @@ class TrainConfig:
             self.require_equal_parts(self.replicas)
         if (self.zone or self.project) and self.tpu in ("local", "none"):
             raise ConfigError(
-                f"--zone or --project with --tpu {self.tpu}, expected them only with the name of a TPU",
+                f"--zone or --project with --tpu {self.tpu}, expected these options only with a TPU's name",
                 remedy="leave --zone and --project out, or give --tpu NAME",
             )
 
@@ -162,7 +162,7 @@ class TrainConfig:
         wanted = [name for name in ("early_stopping", "keep_best") if getattr(self, name)]
         if wanted and not self.eval_every:
             raise ConfigError(
-                f"{_flag(wanted[0])} needs --eval-every, because it chooses among evaluations",
+                f"{_flag(wanted[0])} needs --eval-every, because this option chooses among evaluations",
                 remedy="give --eval-every STEPS",
             )
         if self.best_metric is not None and not wanted:
@@ -245,15 +245,13 @@ class TrainConfig:
 
     def require_equal_parts(self, replicas: int, *, place: str = "") -> None:
         """Check that replicas and `accumulate` divide the batch. `place`: a TPU such as v3-8. Raises: ConfigError."""
-        size, parts = self.global_batch_size, replicas * self.accumulate
-        if rest := size % parts:
-            lower, upper = size - rest, size - rest + parts
-            accumulate = f" with --accumulate {self.accumulate}" if self.accumulate > 1 else ""
-            raise ConfigError(
-                f"--global-batch-size {size} on {some(replicas, 'replica')}{place and f' of {place}'}{accumulate}, "
-                f"expected a multiple of {parts}, so that all replicas get the same number of rows",
-                remedy=f"give --global-batch-size {f'{lower} or ' if lower else ''}{upper}",
-            )
+        accumulate = f" with --accumulate {self.accumulate}" if self.accumulate > 1 else ""
+        _require_multiple(
+            "--global-batch-size",
+            self.global_batch_size,
+            replicas * self.accumulate,
+            devices=f"{some(replicas, 'replica')}{place and f' of {place}'}{accumulate}",
+        )
 
     def require_model_dir(self) -> None:
         """Check that --model-dir is given. Raises: ConfigError."""
@@ -268,6 +266,16 @@ class TrainConfig:
         names = ("task", "model", "global_batch_size", "seed", "train_split", "mask_probability", "pooling")
         more = ("decoder_start", "from_scratch", "order")
         return {name: getattr(self, name) for name in (*names, *more, *TUNED)}
+
+
+def _require_multiple(option: str, size: int, parts: int, *, devices: str) -> None:
+    if rest := size % parts:
+        lower, upper = size - rest, size - rest + parts
+        raise ConfigError(
+            f"{option} {size} on {devices}, expected a multiple of {parts}, so that all replicas get the same number "
+            "of rows",
+            remedy=f"give {option} {f'{lower} or ' if lower else ''}{upper}",
+        )
 
 
 def _flag(field: str) -> str:
@@ -308,8 +316,4 @@ class PredictConfig:
 
     def require_equal_parts(self, replicas: int) -> None:
         """Check that the replicas divide the batch equally. Raises: ConfigError."""
-        if rest := self.batch_size % replicas:
-            raise ConfigError(
-                f"--batch-size {self.batch_size} on {some(replicas, 'replica')}, expected a multiple of {replicas}",
-                remedy=f"give --batch-size {self.batch_size - rest + replicas}",
-            )
+        _require_multiple("--batch-size", self.batch_size, replicas, devices=some(replicas, "replica"))

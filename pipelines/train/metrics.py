@@ -24,7 +24,7 @@ PART = "part"
 # Column of `rows` that is 0 on fill rows.
 WEIGHT = "weight"
 _WAITING = 100
-_LOWER_IS_BETTER = ("loss", "mae", "perplexity")
+LOWER_IS_BETTER = ("loss", "mae", "perplexity")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -76,15 +76,6 @@ def _real_rows(parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
             arrays = [np.pad(array, [(0, 0)] * (array.ndim - 1) + [(0, width - array.shape[-1])]) for array in arrays]
         joined[name] = np.concatenate(arrays)
     return {name: values[joined[WEIGHT] > 0] for name, values in joined.items()}
-
-
-def is_better(name: str, value: float, than: float | None) -> bool:
-    """Return whether `value` is better than `than`, the previous best. NaN never is."""
-    if math.isnan(value):
-        return False
-    if than is None:
-        return True
-    return value < than if name in _LOWER_IS_BETTER else value > than
 
 
 def count(predicted: Any, labels: Any, weights: Any, *, num_classes: int) -> Any:

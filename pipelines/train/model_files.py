@@ -15,12 +15,12 @@ from typing import Annotated, Any
 
 import tensorflow as tf
 
-from pipelines.train.checkpoints import as_json, write_json
+from pipelines.train.checkpoints import as_json, read_json, write_json
 from pipelines.train.config import Pooling, Task
 from tfrecord_io import local_paths
 from tfrecord_io import manifest as manifests
 from tfrecord_io.errors import FormatError, ReaderError
-from tfrecord_io.format.json_fields import WRONG, Count, decoded, load, mapping, text
+from tfrecord_io.format.json_fields import WRONG, Count, decoded, mapping, text
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.objectives.labelled import StartToken
 
@@ -28,7 +28,6 @@ TOKENIZER = "tokenizer"
 REFERENCE = "reference.weights.h5"
 _FILE_NAME = "model.json"
 _VERSION = 1
-_MOST_BYTES = 64 << 20  # of model.json, which has all label names
 
 
 def _metrics(value: Any) -> dict[str, float]:
@@ -84,23 +83,15 @@ def read(model_dir: str) -> TrainedModel:
     path = f"{model_dir.rstrip('/')}/{_FILE_NAME}"
     local_paths.require_regular(path)
     try:
-        with tf.io.gfile.GFile(path, "rb") as file:
-            if file.size() > _MOST_BYTES:
-                raise FormatError(
-                    f"{path}: {file.size():,} bytes, expected at most {_MOST_BYTES:,}",
-                    remedy="copy the folder again from its origin",
-                )
-            content = file.read()
+        if (document := mapping(read_json(path)))["version"] != _VERSION:
+            raise ValueError(f"version {document['version']!r:.20}, expected {_VERSION}")
+        model: TrainedModel = decoded(TrainedModel, document)
+        return model
     except tf.errors.OpError as error:
         raise ReaderError(
             f"--model {model_dir}: {error.message}, expected the --model-dir of a finished training run",
             remedy="give the --model-dir of a finished training run; to finish an interrupted run, repeat its command",
         ) from error
-    try:
-        if (document := mapping(load(content)))["version"] != _VERSION:
-            raise ValueError(f"version {document['version']!r:.20}, expected {_VERSION}")
-        model: TrainedModel = decoded(TrainedModel, document)
-        return model
     except (*WRONG, FormatError) as error:
         raise FormatError(
             f"{path}: damaged or edited ({error!r:.200})", remedy="run the training run's command again"

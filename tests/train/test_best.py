@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from pipelines.train.checkpoints import History
-from pipelines.train.metrics import is_better
 from tests.train import training
 from tfrecord_io.errors import OutputError
 
@@ -35,8 +34,11 @@ def history(folder: Path, *losses: float, metric: str = "loss") -> History:
         ("f1", 0.0, None, True),
     ],
 )
-def test_errors_are_better_low_and_all_else_high(metric: str, value: float, than: float | None, better: bool) -> None:
-    assert is_better(metric, value, than) is better
+def test_errors_are_better_low_and_all_else_high(
+    tmp_path: Path, metric: str, value: float, than: float | None, better: bool
+) -> None:
+    found = history(tmp_path, *([] if than is None else [than]), metric=metric)
+    assert found.add(90, {metric: value}) is better
 
 
 def test_evaluations_since_the_best_are_counted(tmp_path: Path) -> None:

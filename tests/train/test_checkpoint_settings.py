@@ -137,11 +137,13 @@ def test_settings_that_are_off_or_change_no_logits_are_passed_over(kind: str) ->
     assert changed.keywords == settings.read("m", config).keywords
 
 
-def test_another_model_type_is_refused_by_name() -> None:
+def test_other_types_and_unusable_values_are_refused() -> None:
     with pytest.raises(ConfigError, match="model type 'mamba', expected one of bert, "):
         settings.read("m", {"model_type": "mamba"})
     with pytest.raises(ConfigError, match=r"transformers cannot read config\.json"):
         settings.read("m", {"model_type": "llama", **checkpoints.CONFIGS["llama"], "num_attention_heads": 0})
+    with pytest.raises(ConfigError, match="num_hidden_layers is 1,000,000,000,000, expected at most 10,000"):
+        settings.read("m", {"model_type": "qwen2", **checkpoints.CONFIGS["qwen2"], "num_hidden_layers": 10**12})
 
 
 def test_one_dropout_for_all_is_said() -> None:
@@ -209,6 +211,7 @@ def test_a_model_that_cannot_be_saved_is_refused_before_the_first_step(tmp_path:
     outcome = training.command(tmp_path, model=f"{__name__}:unwritable")
     assert outcome.status == 2
     assert (
-        "Keras could not save it at the end of the training run (AttributeError: no such attribute)" in outcome.error[0]
+        "Keras could not save this model at the end of the training run (AttributeError: no such attribute)"
+        in outcome.error[0]
     )
     assert '"step"' not in outcome.out

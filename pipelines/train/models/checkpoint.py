@@ -36,21 +36,6 @@ _HEADS = re.compile(
 _OUTPUTS = re.compile(r"^(lm_head|lm_head\.decoder|vocab_projector|(cls\.)?predictions\.decoder)\.(weight|bias)$")
 # Masks and positions in old files of transformers.
 _BUFFERS = re.compile(r"(\.attn\.(masked_)?bias|position_ids|token_type_ids|rotary_emb\.inv_freq)$")
-# Names of KerasHub's Mistral variables, without the layer's number, and of their tensors.
-_MISTRAL = {
-    "token_embedding/embeddings": "embed_tokens",
-    "token_embedding/reverse_embeddings": "lm_head",
-    "sequence_output_layernorm/scale": "norm",
-    "self_attention/query/kernel": "self_attn.q_proj",
-    "self_attention/key/kernel": "self_attn.k_proj",
-    "self_attention/value/kernel": "self_attn.v_proj",
-    "self_attention/attention_output/kernel": "self_attn.o_proj",
-    "self_attention_layernorm/scale": "input_layernorm",
-    "feedforward_layernorm/scale": "post_attention_layernorm",
-    "feedforward_gate_dense/kernel": "mlp.gate_proj",
-    "feedforward_intermediate_dense/kernel": "mlp.up_proj",
-    "feedforward_output_dense/kernel": "mlp.down_proj",
-}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -122,20 +107,10 @@ class Checkpoint:
         (folder / _INDEX).write_text(json.dumps({"weight_map": files}), encoding="utf-8")
 
     def complete(self, backbone: Any) -> Any:
-        """Return the backbone with the weights that KerasHub 0.32 omits or rounds.
-
-        KerasHub ignores RoBERTa's type embedding, and rounds Mistral's weights to float16.
-        """
+        """Return the backbone with RoBERTa's type embedding, which KerasHub 0.32 ignores."""
         if self._type == "roberta" and self.files:
             positions = backbone.embeddings.position_embedding.position_embeddings
             positions.assign_add(self.tensor(self._ending("embeddings.token_type_embeddings.weight"))[0])
-        if self._type == "mistral" and self.files:
-            for variable in backbone.variables:
-                layer, _, part = variable.path.removeprefix("transformer_layer_").partition("/")
-                name = f"layers.{layer}.{_MISTRAL[part]}" if layer.isdigit() else _MISTRAL[variable.path]
-                value = self._value(self._ending(f"{name}.weight")).astype(np.float32)
-                is_dense = variable.path.endswith(("/kernel", "/reverse_embeddings"))
-                variable.assign(np.reshape(value.T if is_dense else value, variable.shape))
         return backbone
 
     def load_head(self, model: keras.Model, task: BoundTask, manifest: Manifest, *, pooling: Pooling) -> list[str]:
@@ -168,7 +143,7 @@ class Checkpoint:
         if wrong:
             listing = f"{', '.join(sorted(wrong)[:5])}{' …' if len(wrong) > 5 else ''}"
             raise ConfigError(
-                f"--model {self.model}: the trainer's model cannot use {listing}, expected only tensors that it uses, "
+                f"--model {self.model}: the trainer's model cannot use {listing}, expected only tensors of this model, "
                 "and output weights equal to the embedding",
                 remedy="choose another checkpoint; without these tensors, the logits would differ",
             )
@@ -222,9 +197,16 @@ class Checkpoint:
         return [line]
 
 
+class _Exact(np.ndarray):
+    """Tensor that stays float32 where KerasHub 0.32 rounds Mistral's weights to float16."""
+
+    def astype(self, dtype: Any, *arguments: Any, **options: Any) -> Any:
+        return super().astype(np.float32 if dtype is np.float16 else dtype, *arguments, **options)
+
+
 @contextlib.contextmanager
 def _recorded(names: set[str]) -> Iterator[None]:
-    """Collect the names of the tensors that KerasHub reads during the context."""
+    """Collect the names of the tensors that KerasHub reads during the context, and return them as `_Exact`."""
     real = safetensors.safe_open
 
     class Recording(contextlib.ExitStack):
@@ -236,9 +218,8 @@ def _recorded(names: set[str]) -> Iterator[None]:
             return self._file.keys()
 
         def get_tensor(self, name: str) -> Any:
-            value = self._file.get_tensor(name)
             names.add(name)
-            return value
+            return self._file.get_tensor(name).view(_Exact)
 
     safetensors.safe_open = Recording  # type: ignore[assignment, misc]
     try:

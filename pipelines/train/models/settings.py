@@ -21,6 +21,7 @@ ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_new", "gelu_pytorch_tanh": "gel
 TYPES = [name for name, family in FAMILIES.items() if family.read]
 # Settings of rotary positions. transformers puts `rope_theta` and `rope_scaling` of older files into `rope_parameters`.
 _SCALING, _ROPE = "rope_scaling", "rope_parameters"
+_MOST_LAYERS = 10_000  # transformers makes a list of the layers' types
 _NEUTRAL = {"partial_rotary_factor": 1.0, "rope_theta": 10000.0}
 # Settings for names, token ids, initial weights, heads, generation, and other ways to compute the same logits. The
 # tensors show whether output weights are tied.
@@ -94,6 +95,8 @@ def _whole(model: str, config: Mapping[str, Any]) -> dict[str, Any]:
     from transformers import AutoConfig
 
     try:
+        if (layers := int(config.get("num_hidden_layers") or 0)) > _MOST_LAYERS:
+            raise ValueError(f"num_hidden_layers is {layers:,}, expected at most {_MOST_LAYERS:,}")
         return dict(AutoConfig.for_model(**copy.deepcopy(dict(config))).to_dict())
     except Exception as error:  # of many types
         raise ConfigError(

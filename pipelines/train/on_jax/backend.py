@@ -203,7 +203,7 @@ def _devices(target: Target, *, replicas: int | None) -> list[Any]:
     if len(devices) < (replicas or 1) or (target.is_tpu and replicas not in (None, len(devices))):
         raise ConfigError(
             f"--replicas {replicas}, but JAX has {some(len(devices), 'device')} on this machine",
-            remedy="leave --replicas out; a CPU can be split only before JAX is used",
+            remedy="leave --replicas out, or split the CPU before this process uses JAX",
         )
     return devices[:replicas]
 

@@ -41,16 +41,12 @@ def load_model(model_dir: str, trained: TrainedModel, *, build: str | None = Non
         if build is not None:
             built = BuiltModel(model=models.users_model(build, trained.manifest))
         else:
-            try:
-                stored = fit.in_hdf5(path)
-            except Exception as error:
-                raise _unreadable(path, error) from error
-            built = _rebuilt(model_dir, trained, stored=stored)
+            built = _rebuilt(model_dir, trained, stored=fit.in_hdf5(path))
         try:
             built.model.load_weights(path)
         except Exception as error:
             if build is None:
-                raise _unreadable(path, error) from error
+                raise
             raise ConfigError(
                 f"--build {build}: the weights of --model {model_dir} do not fit the model ({said(error)})",
                 remedy=f"give the function that built the model: --build {trained.model}",
@@ -62,10 +58,7 @@ def load_reference(model_dir: str, trained: TrainedModel, *, build: str | None =
     """Load the model with the weights of its reference. Raises: as `load_model`."""
     built = load_model(model_dir, trained, build=build)
     with local_copy(f"{model_dir.rstrip('/')}/{model_files.REFERENCE}") as path:
-        try:
-            built.model.load_weights(path)
-        except Exception as error:
-            raise _unreadable(path, error) from error
+        built.model.load_weights(path)
     return built
 
 
@@ -91,11 +84,6 @@ def _rebuilt(model_dir: str, trained: TrainedModel, *, stored: fit.Stored) -> Bu
         raise
     except Exception as error:  # from any layer
         raise _damaged(model_dir, said(error)) from error
-
-
-def _unreadable(path: str, error: Exception) -> ReaderError:
-    remedy = "run the training run's command again to write this file"
-    return ReaderError(f"{path}: cannot be loaded ({said(error)})", remedy=remedy)
 
 
 def _damaged(model_dir: str, problem: str) -> FormatError:
@@ -128,15 +116,20 @@ def load_tokenizer(model_dir: str) -> Any:
 
 @contextlib.contextmanager
 def local_copy(path: str) -> Iterator[str]:
-    """Copy a file for libraries that cannot read gs://. Raises: ReaderError if it is missing or a link."""
+    """Copy a file for libraries that cannot read gs://.
+
+    Raises: ReaderError if the file is missing or a link, or if its use in the context fails.
+    """
     local_paths.require_regular(path)
     with tempfile.TemporaryDirectory() as folder:
         copy = os.path.join(folder, os.path.basename(path))
         try:
             tf.io.gfile.copy(path, copy)
-        except tf.errors.OpError as error:
+            yield copy
+        except PrepError:
+            raise
+        except Exception as error:  # from TensorFlow, h5py or Keras
             raise ReaderError(
-                f"{path}: cannot be read ({error.message})",
+                f"{path}: cannot be loaded ({said(error)})",
                 remedy="run the training run's command again to write this file",
             ) from error
-        yield copy

@@ -87,10 +87,38 @@ def run_preflight(config: TrainConfig, *, say: Callable[[str], None]) -> Preflig
     wanted = tpu_slices.parse(config.preflight or "")
     compiler.require()
     job = checked(config, wanted)
-    ends = time.monotonic() + 60 * config.preflight_minutes
-    batches = _BatchCompiler(config=job.config, wanted=wanted, ends=ends, say=say)
-    batch = job.config.global_batch_size // wanted.replicas
-    step = batches.compile(batch)
+    ends, parts, taken = time.monotonic() + 60 * config.preflight_minutes, config.accumulate, [0.0]
+
+    def compiled(batch: int) -> Compiled | str:
+        began = time.monotonic()
+        say(f"batch of {batch} per replica: compiling")
+        changed = dataclasses.replace(job.config, global_batch_size=batch * wanted.replicas, replicas=None)
+        result = compiler.compile_for(wanted, changed, seconds=max(1.0, ends - began))
+        taken.append(time.monotonic() - began)
+        used = f"{result.memory_bytes / _GIB:.2f} GiB" if isinstance(result, Compiled) else f"does not fit: {result}"
+        say(f"batch of {batch} per replica: {used} ({taken[-1]:.0f} s)")
+        return result
+
+    def memory_of(rows: int) -> int | None:
+        try:
+            if time.monotonic() + max(taken) > ends:
+                raise CompilerError("no time for another compilation")
+            result = compiled(rows * parts)
+        except CompilerError as error:
+            say(f"batch of {rows * parts} per replica: {error.cause}")
+            raise
+        return result.memory_bytes if isinstance(result, Compiled) else None
+
+    batch, bounds = job.config.global_batch_size // wanted.replicas, None
+    step = compiled(batch)
+    if config.largest_batch:  # try only multiples of `accumulate`
+        fits, too_large = largest(
+            memory_of,
+            known={batch // parts: step.memory_bytes if isinstance(step, Compiled) else None},
+            fixed_bytes=step.argument_bytes if isinstance(step, Compiled) else 0,
+            limit_bytes=wanted.generation.replica_bytes,
+        )
+        bounds = fits * parts, too_large and too_large * parts
     return Preflight(
         slice=wanted,
         config=job.config,
@@ -98,7 +126,7 @@ def run_preflight(config: TrainConfig, *, say: Callable[[str], None]) -> Preflig
         batch=batch,
         shares=setup.shares(job),
         step=step,
-        bounds=batches.bounds(batch, step) if config.largest_batch else None,
+        bounds=bounds,
     )
 
 
@@ -163,48 +191,6 @@ def _next_batch(known: Mapping[int, int | None], *, fixed_bytes: int, limit_byte
 
 def _rounded(batch: int) -> int:
     return batch // 8 * 8 if batch >= 8 else max(size for size in (1, 2, 4) if size <= max(1, batch))
-
-
-@dataclasses.dataclass(kw_only=True)
-class _BatchCompiler:
-    """Compiler for several batch sizes, until the time `ends`. `longest`: seconds of the longest compilation."""
-
-    config: TrainConfig
-    wanted: Slice
-    ends: float
-    say: Callable[[str], None]
-    longest: float = 0.0
-
-    def compile(self, batch: int) -> Compiled | str:
-        began = time.monotonic()
-        self.say(f"batch of {batch} per replica: compiling")
-        config = dataclasses.replace(self.config, global_batch_size=batch * self.wanted.replicas, replicas=None)
-        result = compiler.compile_for(self.wanted, config, seconds=max(1.0, self.ends - began))
-        self.longest = max(self.longest, time.monotonic() - began)
-        used = f"{result.memory_bytes / 2**30:.2f} GiB" if isinstance(result, Compiled) else f"does not fit: {result}"
-        self.say(f"batch of {batch} per replica: {used} ({time.monotonic() - began:.0f} s)")
-        return result
-
-    def bounds(self, batch: int, first: Compiled | str) -> Bounds:
-        parts = self.config.accumulate  # try only multiples of `accumulate`
-
-        def memory_of(rows: int) -> int | None:
-            try:
-                if time.monotonic() + self.longest > self.ends:
-                    raise CompilerError("no time for another compilation")
-                result = self.compile(rows * parts)
-            except CompilerError as error:
-                self.say(f"batch of {rows * parts} per replica: {error.cause}")
-                raise
-            return result.memory_bytes if isinstance(result, Compiled) else None
-
-        fits, too_large = largest(
-            memory_of,
-            known={batch // parts: first.memory_bytes if isinstance(first, Compiled) else None},
-            fixed_bytes=first.argument_bytes if isinstance(first, Compiled) else 0,
-            limit_bytes=self.wanted.generation.replica_bytes,
-        )
-        return fits * parts, too_large and too_large * parts
 
 
 def report(result: Preflight, *, as_programs: bool) -> None:
