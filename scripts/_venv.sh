@@ -39,8 +39,8 @@ find_python() {
     */*) wanted="$CALLED_FROM/$wanted" ;;
   esac
   if [ -n "$wanted" ]; then
-    python_works "$wanted" || die "$wanted does not run, is older than Python $OLDEST_PYTHON, or has no venv module" \
-      "name another one with --python or \$PYTHON (on Debian and Ubuntu, venv is in the package python3-venv)"
+    python_works "$wanted" || die "$wanted is no Python $OLDEST_PYTHON or newer with the module venv" \
+      "name another Python with --python or \$PYTHON (on Debian and Ubuntu, venv is in the package python3-venv)"
     printf '%s\n' "$wanted"
     return
   fi
@@ -51,7 +51,7 @@ find_python() {
     fi
   done
   die "no Python $OLDEST_PYTHON or newer with the venv module is on PATH" \
-    "install one (on Debian and Ubuntu also python3-venv), or name it: PYTHON=/path/to/python3 $0"
+    "install one (on Debian and Ubuntu also python3-venv), or name one: PYTHON=/path/to/python3 $0"
 }
 
 venv_make() {
@@ -66,7 +66,8 @@ venv_make() {
   say "making $VENV with $python ($(python_version "$python"))"
   grep -qxF "$(python_version "$python")" <<<"$PYTHONS" || say "note: this project is tested with Python $TESTED"
   "$python" -m venv --clear "$VENV" ||
-    die "$python could not make $VENV" "see its lines above; a full disk and missing write permission are common causes"
+    die "$python could not make $VENV" \
+      "read its output above; common causes are a full disk and a missing write permission"
 }
 
 LOCKED=dev # or lowest: the file of requirements/ to install for dev
@@ -104,7 +105,7 @@ venv_install() {
     venv_pip --require-hashes --no-deps --requirement "$lock"
     venv_pip --no-deps --no-build-isolation --editable .
     "$VENV/bin/python" -m pip check --disable-pip-version-check >&2 ||
-      die "$lock lacks what setup.py or another package asks for" "run scripts/lock"
+      die "$lock lacks a package that setup.py or another package requires" "run scripts/lock"
   else
     venv_pip --upgrade pip
     venv_pip --editable ".$named"
@@ -114,6 +115,6 @@ venv_install() {
 
 venv_pip() {
   "$VENV/bin/python" -m pip install --quiet --quiet --no-input --disable-pip-version-check "$@" ||
-    die "pip could not install $*" "see pip's lines above; without a network or behind a proxy, set HTTPS_PROXY, or \
+    die "pip could not install $*" "read pip's output above; without a network or behind a proxy, set HTTPS_PROXY, or \
 PIP_INDEX_URL to a mirror; if a package has no version for $(python_version "$VENV/bin/python"), choose one of Python $TESTED"
 }

@@ -80,9 +80,9 @@ def missing() -> str:
     if shutil.which("java") is None:
         return "java is not on PATH"
     if not path().is_file():
-        return f"{path()} is not there; run scripts/get_flink_job_server.py"
+        return f"{path()} is missing; run scripts/get_flink_job_server.py"
     gone = [part for part in _parts(path()) if not part.is_file()]
-    return f"{gone[0]} is gone; run scripts/get_flink_job_server.py" if gone else ""
+    return f"{gone[0]} is missing; run scripts/get_flink_job_server.py" if gone else ""
 
 
 def fetch() -> pathlib.Path:
@@ -122,10 +122,10 @@ def _resolve() -> list[pathlib.Path]:
                 command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_SECONDS, check=False
             )
         except subprocess.TimeoutExpired as error:
-            raise NotFetchedError(f"Maven was not done within {_SECONDS} seconds") from error
+            raise NotFetchedError(f"Maven did not finish within {_SECONDS} seconds") from error
         if ended.returncode:
             said = [line for line in (ended.stdout + ended.stderr).splitlines() if "ERROR" in line]
-            raise NotFetchedError(f"Maven ended with {ended.returncode}: {said[0] if said else 'no reason was given'}")
+            raise NotFetchedError(f"Maven failed with exit status {ended.returncode}: {said[0] if said else 'no reason'}")
         return [pathlib.Path(part) for part in listed.read_text().strip().split(os.pathsep)]
 
 

@@ -47,11 +47,11 @@ while [ $# -gt 0 ]; do
     --check) CHECK=1 && shift ;;
     -h | --help) usage 0 ;;
     --) shift && break ;;
-    *) die "unknown option $1" "options of prep-tfrecords build come after a --, those of Beam after another one" ;;
+    *) die "unknown option $1" "put options of prep-tfrecords build after --, and Beam options after another --" ;;
   esac
 done
 [ $# -gt 0 ] || die "nothing to build" \
-  "say what after the --, for example: -- imdb --output gs://BUCKET/imdb --tokenizer gpt2"
+  "name a dataset and its options after --, for example: -- imdb --output gs://BUCKET/imdb --tokenizer gpt2"
 
 # given NAME ARGUMENTS...: print the value of an option.
 given() {
@@ -83,15 +83,16 @@ check_tools() {
 check_settings() {
   PROJECT="$(given --project "$@")"
   PROJECT="${PROJECT:-$(setting project)}"
-  [ -n "$PROJECT" ] || die "no project" "give --project after a second --, or: gcloud config set project PROJECT"
+  [ -n "$PROJECT" ] || die "no Google Cloud project is set" \
+    "give --project=PROJECT after a second --, or run: gcloud config set project PROJECT"
   REGION="$(given --region "$@")"
   REGION="${REGION:-$(setting dataflow/region)}"
   REGION="${REGION:-$(setting compute/region)}"
-  [ -n "$REGION" ] || die "no region" \
-    "give --region after a second --, best that of the bucket, or: gcloud config set compute/region REGION"
-  [ -n "$(setting account)" ] || die "gcloud has no account" "gcloud auth login"
+  [ -n "$REGION" ] || die "no Google Cloud region is set" \
+    "give --region=REGION after a second --, best the bucket's, or run: gcloud config set compute/region REGION"
+  [ -n "$(setting account)" ] || die "gcloud has no account" "run: gcloud auth login"
   gcloud auth application-default print-access-token >/dev/null 2>&1 || die \
-    "no application default credentials, which the libraries use" "gcloud auth application-default login"
+    "no application default credentials, which Beam needs" "run: gcloud auth application-default login"
 }
 
 check_places() {
@@ -99,29 +100,32 @@ check_places() {
   case "$OUTPUT" in
     gs://?*/?*) ;;
     *) die "--output ${OUTPUT:-is missing}, expected a gs:// address with a folder" \
-      "give --output gs://BUCKET/FOLDER after the --" ;;
+      "give --output gs://BUCKET/FOLDER after --" ;;
   esac
   BUCKET="$(bucket_of "$OUTPUT")"
   local location make="gcloud storage buckets create gs://$BUCKET --project=$PROJECT --location=$REGION"
   location="$(gcloud storage buckets describe "gs://$BUCKET" --project="$PROJECT" --format='value(location)' \
-    2>/dev/null)" || die "no bucket gs://$BUCKET, or no right to look at it" "$make --uniform-bucket-level-access"
+    2>/dev/null)" || die "gcloud finds no bucket gs://$BUCKET that this account may read" \
+    "choose another account (gcloud auth login), or run: $make --uniform-bucket-level-access"
   case "$(printf '%s' "$location" | tr '[:upper:]' '[:lower:]')" in
     "$REGION") ;;
-    *-*) say "warning: the bucket is in $location and the workers in $REGION: slow, and traffic between is paid for" ;;
+    *-*)
+      say "warning: the bucket is in $location and the workers in $REGION, which is slow, and traffic costs money;"
+      say "  give the bucket's region as --region, or an --output in a bucket in $REGION" ;;
   esac
 }
 
 check_services() {
   local enabled name missing=()
   enabled="$(gcloud services list --enabled --project="$PROJECT" --format='value(config.name)' 2>/dev/null)" || {
-    say "warning: cannot see which APIs are enabled (roles/serviceusage.serviceUsageConsumer)"
+    say "warning: this account may not list the enabled APIs; ask for roles/serviceusage.serviceUsageConsumer"
     return
   }
   for name in dataflow compute storage-component logging; do
     grep -qx "$name.googleapis.com" <<<"$enabled" || missing+=("$name.googleapis.com")
   done
-  [ ${#missing[@]} -eq 0 ] || die "APIs that are not enabled: ${missing[*]}" \
-    "gcloud services enable ${missing[*]} --project=$PROJECT"
+  [ ${#missing[@]} -eq 0 ] || die "these Google Cloud APIs are not enabled: ${missing[*]}" \
+    "run: gcloud services enable ${missing[*]} --project=$PROJECT"
 }
 
 check_roles() {
@@ -129,7 +133,8 @@ check_roles() {
   ACCOUNT="$(given --service_account_email "$@")"
   if [ -z "$ACCOUNT" ]; then
     number="$(gcloud projects describe "$PROJECT" --format='value(projectNumber)' 2>/dev/null)" ||
-      die "no project $PROJECT, or no right to look at it" "check --project, and gcloud auth list"
+      die "gcloud finds no project $PROJECT that this account may read" \
+        "correct --project, or choose another account: gcloud auth login"
     ACCOUNT="$number-compute@developer.gserviceaccount.com"
   fi
   me="$(setting account)"
@@ -151,13 +156,13 @@ look_for() {
   read -r -a where <<<"$1"
   roles="$(gcloud "${where[@]}" get-iam-policy "$2" --project="$PROJECT" --flatten='bindings[].members' \
     --filter="bindings.members=$3" --format='value(bindings.role)' 2>/dev/null)" || {
-    say "warning: cannot see the roles on $2; $3 needs $4 there"
+    say "warning: this account may not list the roles on $2; $3 needs $4 on it"
     return
   }
   for role in $4 $5; do
     if grep -qx "$role" <<<"$roles"; then return; fi
   done
-  say "warning: $3 has no $4 on $2 of its own; unless a group or a folder gives it:"
+  say "warning: $3 has no role $4 of its own on $2; unless a group or a folder grants it, run:"
   say "  gcloud $1 add-iam-policy-binding $2 --member=$3 --role=$4"
 }
 

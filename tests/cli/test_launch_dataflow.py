@@ -109,19 +109,19 @@ def test_looking_only_launches_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "changes", "error", "remedy"),
     [
-        ([], {}, "nothing to build", "say what after the --"),
-        (["--project", "x", *BUILD], {}, "unknown option --project", "those of Beam after another one"),
+        ([], {}, "nothing to build", "name a dataset and its options after --"),
+        (["--project", "x", *BUILD], {}, "unknown option --project", "Beam options after another --"),
         (["--", "imdb", "--tokenizer", "gpt2"], {}, "--output is missing", "gs://BUCKET/FOLDER"),
         (["--", "imdb", "--output=/local"], {}, "--output /local, expected a gs:// address", "gs://BUCKET/FOLDER"),
-        (BUILD, {"config_get_project": ""}, "no project", "gcloud config set project"),
-        (BUILD, {"config_get_compute/region": ""}, "no region", "gcloud config set compute/region"),
+        (BUILD, {"config_get_project": ""}, "no Google Cloud project is set", "gcloud config set project"),
+        (BUILD, {"config_get_compute/region": ""}, "no Google Cloud region is set", "gcloud config set compute/region"),
         (BUILD, {"config_get_account": ""}, "gcloud has no account", "gcloud auth login"),
         (BUILD, {"auth": "!"}, "no application default credentials", "gcloud auth application-default login"),
-        (BUILD, {"storage_buckets_describe": "!"}, "no bucket gs://bucket", "buckets create gs://bucket"),
+        (BUILD, {"storage_buckets_describe": "!"}, "gcloud finds no bucket gs://bucket", "buckets create gs://bucket"),
         (
             BUILD,
             {"services_list": "compute.googleapis.com\\nlogging.googleapis.com\\n"},
-            "APIs that are not enabled: dataflow.googleapis.com storage-component.googleapis.com",
+            "these Google Cloud APIs are not enabled: dataflow.googleapis.com storage-component.googleapis.com",
             "gcloud services enable dataflow.googleapis.com storage-component.googleapis.com --project=some-project",
         ),
     ],
@@ -142,7 +142,7 @@ def test_roles_that_are_not_seen_are_named_with_the_command_that_gives_them(tmp_
     text = "\n".join(ended.lines)
     assert f"gcloud projects add-iam-policy-binding some-project --member={WORKER} --role=roles/dataflow.worker" in text
     assert "--member=user:me@x.org --role=roles/dataflow.admin" in text
-    assert f"cannot see the roles on gs://bucket; {WORKER} needs roles/storage.objectAdmin there" in text
+    assert f"may not list the roles on gs://bucket; {WORKER} needs roles/storage.objectAdmin on it" in text
     assert "gcloud iam service-accounts add-iam-policy-binding 123-compute@developer.gserviceaccount.com" in text
 
 
