@@ -97,9 +97,7 @@ def test_both_columns_of_a_pair_count_together(tmp_path: Path) -> None:
 def test_duplicates_with_another_label_are_said(tmp_path: Path, labels: tuple[object, object], said: bool) -> None:
     rows = [{"text": text, "label": label} for text, label in zip(("good film", "Good  Film"), labels, strict=True)]
     source = building.source(tmp_path / "in", train=[*rows, {"text": "dull", "label": labels[0]}])
-    options = building.options(tmp_path / "out", dedup="exact", label_column="label")
-    outcome = building.command("build", source, *options)
-    assert outcome.status == 0, outcome.err
+    outcome = build(source, tmp_path / "out", dedup="exact", label_column="label")
     assert ("1 duplicate left out with another label than the row that was kept" in outcome.err) == said
     assert len(building.read_rows(tmp_path / "out", "train")["label"]) == 2
 

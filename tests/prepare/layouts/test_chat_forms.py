@@ -151,9 +151,8 @@ def test_a_template_from_a_file_becomes_part_of_the_tokenizer(tmp_path: Path) ->
     file = tmp_path / "mine.jinja"
     file.write_text(CHATML)
     chosen: dict[str, Any] = {"layout": "chat", "max_length": 400, "no_shuffle": True}
-    assert (
-        "--chat-template FILE" in building.command("build", place, *building.options(tmp_path / "o", **chosen)).error[1]
-    )
+    refused = building.command("build", place, *building.options(tmp_path / "o", **chosen))
+    assert "--chat-template FILE" in refused.error[1]
     root = building.built(place, chat_template=file, **chosen)
     tokenizer = AutoTokenizer.from_pretrained(root / "tokenizer")
     assert tokenizer.chat_template == CHATML

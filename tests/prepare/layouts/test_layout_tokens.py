@@ -105,9 +105,7 @@ def test_a_tokenizer_whose_words_depend_on_one_another_is_left_to_transformers(
 def test_a_tokenizer_that_refuses_words_is_an_error_with_the_way_out() -> None:
     refuses = mock.Mock(is_fast=True, side_effect=AssertionError("You need add_prefix_space=True"))
     refuses.num_special_tokens_to_add.return_value = 0
-    with pytest.raises(
-        TokenizerError, match=r"does not accept lists of words: You need.*add_prefix_space=True\), save it"
-    ):
+    with pytest.raises(TokenizerError, match=r"does not accept lists of words: You need.*prefix_space=True\), save"):
         open_rows(refuses, length=9, truncation="longest_first", dtype=np.dtype(np.int32), words=True)
 
 

@@ -144,9 +144,7 @@ def test_labels_of_the_splits_must_mean_the_same(tmp_path: Path) -> None:
         "test": dataset({"label": datasets.ClassLabel(names=["yes", "no"])}, label=[0]),
     }
     config, source = _source(tmp_path / "d", splits, label_column="label")
-    with pytest.raises(
-        ColumnError, match=r"is ClassLabel.*in split 'train', but ClassLabel.*in split 'test', expected the same"
-    ):
+    with pytest.raises(ColumnError, match=r"ClassLabel.*in split 'train', but ClassLabel.*in split 'test', expected"):
         plan_columns(config, source)
 
 

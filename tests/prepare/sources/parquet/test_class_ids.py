@@ -84,9 +84,7 @@ def test_a_column_that_nothing_reads_costs_no_copy(tmp_path: Path) -> None:
 def test_classes_in_one_file_and_none_in_another_are_refused(tmp_path: Path, kind: Any, rows: list[Any]) -> None:
     write(tmp_path, "a.parquet", {"label": [0, 2]}, label=datasets.ClassLabel(names=[*FIRST]))
     write(tmp_path, "b.parquet", {"label": rows}, label=kind)
-    with pytest.raises(
-        SourceError, match=r"b.parquet: column 'label' is Value\(.*, but ClassLabel.* in the first file"
-    ):
+    with pytest.raises(SourceError, match=r"b.parquet: column 'label' is Value\(.*, but ClassLabel.* in the first"):
         opened(tmp_path, "parquet", label_column="label")
 
 

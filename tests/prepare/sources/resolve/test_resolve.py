@@ -152,9 +152,8 @@ def test_folders_that_look_like_values_are_said(tmp_path: Path, caplog: pytest.L
         assert [*_resolve(tmp_path / "lang=en", data_files=files).splits] == ["train", "test"]
         assert not caplog.text
         assert len(_paths(_resolve(tmp_path / "lang=en"))["train"]) == 2
-    assert (
-        "lang=en: folders split=test, split=train give no split and no column; add --data-files SPLIT=" in caplog.text
-    )
+    said = "lang=en: folders split=test, split=train give no split and no column; add --data-files SPLIT="
+    assert said in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -180,9 +179,7 @@ GZIP = gzip.compress(ROW, mtime=0)
 )
 def test_compressed_files_with_another_name_are_refused(tmp_path: Path, name: str, content: bytes, end: str) -> None:
     _write(tmp_path, name, content=content)
-    with pytest.raises(
-        SourceError, match=f"{name}: compressed, but its name does not end in {end}; add {end} to its name"
-    ):
+    with pytest.raises(SourceError, match=f"{name}: compressed, but its name does not end in {end}; add {end} to"):
         _resolve(tmp_path)
 
 
@@ -337,9 +334,7 @@ def test_a_link_that_leads_out_of_the_folder_is_refused(tmp_path: Path, name: st
     if name == "with an output":
         _write(tmp_path / name, "out/.prep/x/job.json")
     (tmp_path / name / "b.jsonl").symlink_to(tmp_path / "elsewhere/secret.jsonl")
-    with pytest.raises(
-        SourceError, match=r"its card or a link leads to .*b\.jsonl, expected only files inside the dataset"
-    ):
+    with pytest.raises(SourceError, match=r"its card or a link leads to .*b\.jsonl, expected only files inside"):
         _resolve(tmp_path / name, *[tmp_path / "more"] * (name == "two"))
 
 

@@ -160,9 +160,8 @@ class TestCalling:
     @pytest.mark.parametrize("kind", KINDS)
     def test_what_a_function_raises_is_said_with_the_rows_and_the_line(self, kind: FunctionKind) -> None:
         function = one(kind, "return t['nothing']")
-        with refused(
-            SourceError, f"--{kind} clean:f raised KeyError", "nothing", "rows 0 to 3", "(line 5 of clean.py)"
-        ):
+        said = (f"--{kind} clean:f raised KeyError", "nothing", "rows 0 to 3", "(line 5 of clean.py)")
+        with refused(SourceError, *said):
             run(function)
 
     def test_a_function_is_never_called_without_rows(self) -> None:

@@ -176,10 +176,8 @@ def test_an_answer_that_a_template_refuses_without_its_calls_is_rejected(zoo: Zo
     outcome = building.command("build", data, *building.options(tmp_path / "out", max_error_rate=0.5, **options))
     assert outcome.status == 0, outcome.err
     assert building.read_manifest(tmp_path / "out").splits["train"].ledger.rejected == {"mask_not_clear": 1}
-    assert (
-        "refuses message 1 without its tool_calls: say something"
-        in next((tmp_path / "out/rejected").iterdir()).read_text()
-    )
+    listed = next((tmp_path / "out/rejected").iterdir()).read_text()
+    assert "refuses message 1 without its tool_calls: say something" in listed
 
 
 def test_texts_have_no_such_parts(zoo: Zoo, tmp_path: Path) -> None:
