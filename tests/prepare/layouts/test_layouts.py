@@ -14,12 +14,11 @@ from hypothesis import strategies as st
 
 from pipelines.prepare.layouts import BatchEncoder
 from pipelines.prepare.layouts.base import Encoded, feature, input_ids
-from pipelines.prepare.layouts.documents import JoinBuilder
 from pipelines.prepare.layouts.rows_builder import Field, RowsBuilder
 from pipelines.prepare.options.config import LayoutConfig, Side, SpecialTokens
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, Rows
 from pipelines.prepare.tokenize.ragged import from_lists
-from pipelines.prepare.tokenize.special_tokens import DocumentFrame, open_frame
+from pipelines.prepare.tokenize.special_tokens import open_frame
 from tests.prepare.layouts import encoding
 from tests.support import seams, texts
 from tests.support.tokenizers_zoo import Zoo
@@ -182,18 +181,3 @@ def test_a_dropped_remainder_is_counted_to_the_token(zoo: Zoo, texts: list[str],
     assert sum(len(block["input_ids"]) for block in blocks) == size // LENGTH
     assert all((block["num_tokens"] == LENGTH).all() for block in blocks)
     assert builder.tokens_cut == size % LENGTH
-
-
-@given(sizes=st.lists(st.integers(1, 40), min_size=1, max_size=60), length=st.integers(1, 24))
-def test_segments_of_joined_documents_are_those_of_grain(sizes: list[int], length: int) -> None:
-    grain = pytest.importorskip("grain")
-    edges = np.cumsum([1, *sizes]).tolist()  # all tokens are distinct
-    documents = [list(range(start, stop)) for start, stop in itertools.pairwise(edges)]
-    ids, reasons = from_lists(documents, dtype=np.dtype(np.int32)), np.full(len(documents), "", object)
-    builder = JoinBuilder(length=length, pad_id=0, frame=DocumentFrame(), drop=False, segments=True)
-    builder.add(Encoded(ragged={"input_ids": ids}, arrays={}, reasons=reasons, full_lengths=ids.lengths))
-    ours = list(builder.chunks(None))
-    source = grain.MapDataset.source([{"x": np.array(each)} for each in documents]).to_iter_dataset()
-    theirs = list(grain.experimental.ConcatThenSplitIterDataset(source, length_struct={"x": length}))
-    for name, other in (("input_ids", "x"), ("segment_ids", "x_segment_ids"), ("positions", "x_positions")):
-        assert np.array_equal(np.concatenate([each[name] for each in ours]), [row[other] for row in theirs])
