@@ -49,7 +49,7 @@ def write(folder: Path, **more: list[str]) -> Path:
 
 
 def build(dataset: Path, output: Path, **options: object) -> Outcome:
-    outcome = building.command("build", dataset, *building.options(output, **{"shard_size": "8kB", **options}))
+    outcome = building.command("build", dataset, *building.options(output, **{"shard_size": "40kB", **options}))
     assert outcome.status == 0, outcome.err
     return outcome
 
@@ -257,7 +257,7 @@ def test_which_splits_are_compared_is_part_of_the_fingerprint(tmp_path: Path) ->
     build(dataset, tmp_path / "out", **options, split="train")
     assert filtered(tmp_path / "out") == {}
     outcome = building.command(
-        "build", dataset, *building.options(tmp_path / "out", shard_size="8kB", **options, split=("train", "test"))
+        "build", dataset, *building.options(tmp_path / "out", shard_size="40kB", **options, split=("train", "test"))
     )
     assert "compared.test: was null" in outcome.error[0]
     build(dataset, tmp_path / "both", **options, split=("train", "test"))

@@ -137,7 +137,7 @@ CASES = {
     ),
     "windows": Case(
         example="reviews",
-        options={"stride": 8, "max_length": 24, "label_column": "label"},
+        options={"stride": 8, "max_length": 24, "label_column": "label", "shard_size": "40kB"},
         unusable=NULL,
         runs=_of("text", truncation=True, max_length=24, stride=8, return_overflowing_tokens=True),
     ),
@@ -209,11 +209,11 @@ CASES = {
             "question", "context", truncation="only_second", max_length=40, stride=8, return_overflowing_tokens=True
         ),
     ),
-    "chat": Case(example="chats", options=CHAT, unusable=NO_CHAT, runs=_conversation),
+    "chat": Case(example="chats", options={**CHAT, "shard_size": "12kB"}, unusable=NO_CHAT, runs=_conversation),
     "packed chat": Case(example="chats", options={**CHAT, "pack_rows": True}, unusable=NO_CHAT, runs=_conversation),
     "preference": Case(
         example="preferences",
-        options={"layout": "preference", "max_length": 96, "keep_column": "margin", "shard_size": "2kB"},
+        options={"layout": "preference", "max_length": 96, "keep_column": "margin", "shard_size": "4kB"},
         unusable={
             2: ({**PAIR, "rejected": PAIR["chosen"]}, "answers_equal"),
             6: ({**PAIR, "chosen": None}, "chosen_null"),

@@ -16,7 +16,10 @@ from tests.support import lying_engine, seams
 ROWS = 6000
 TEXTS = [f"row {number} of some words" for number in range(ROWS)]
 CHECKED = crosscheck.chosen(np.arange(ROWS), seed=0)
-LAYOUTS: list[dict[str, Any]] = [{"layout": "pad", "max_length": 16}, {"layout": "concat", "shard_size": "30kB"}]
+LAYOUTS: list[dict[str, Any]] = [
+    {"layout": "pad", "max_length": 16, "shard_size": "100kB"},
+    {"layout": "concat", "shard_size": "30kB"},
+]
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +50,8 @@ def lies_when_planned(lies: set[str], monkeypatch: pytest.MonkeyPatch) -> set[st
 
 
 def _build(dataset: Path, output: Path, **changes: Any) -> dict[str, Any]:
-    outcome = building.command("build", dataset, "--json", *building.options(output, **changes))
+    options = building.options(output, **{"shard_size": "200kB", **changes})
+    outcome = building.command("build", dataset, "--json", *options)
     assert outcome.status == 0, outcome.err
     summary: dict[str, Any] = {**json.loads(outcome.out), "err": outcome.err}
     return summary

@@ -51,8 +51,8 @@ def test_a_dataset_and_its_saved_folder_give_equal_shards(tmp_path: Path) -> Non
     held = datasets.DatasetDict({"train": _dataset(2_345).shuffle(seed=1), "test": _dataset(50)})
     held["train"] = held["train"].filter(lambda row: len(row["text"]) > 12)
     held.save_to_disk(tmp_path / "saved")
-    made = _build(held, tmp_path / "object")
-    _build(tmp_path / "saved", tmp_path / "folder", name="dataset")
+    made = _build(held, tmp_path / "object", shard_size="40kB")
+    _build(tmp_path / "saved", tmp_path / "folder", name="dataset", shard_size="40kB")
     assert len(made.manifest.splits["train"].shards) > 5
     assert building.shard_bytes(tmp_path / "object") == building.shard_bytes(tmp_path / "folder")
     assert made.manifest.schema.features == building.read_manifest(tmp_path / "folder").schema.features

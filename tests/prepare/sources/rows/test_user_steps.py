@@ -50,7 +50,7 @@ LEFT = [row for row in MAPPED if int(str(row["n"])) & 3 != 1]
 STEPS: dict[str, Any] = {"map": ("clean:spaced", "clean:tripled"), "filter": "clean:some"}
 ONE_ERROR: dict[str, Any] = {"filter": "clean:some", "map": "clean:without_text"}
 STORED = Consent(run_stored=True)
-SHARD_SIZE = "12kB"
+SHARD_SIZE = "30kB"
 
 
 @pytest.fixture(scope="module")
