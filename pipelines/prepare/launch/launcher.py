@@ -44,14 +44,13 @@ def build(config: PrepareConfig, *, watch: Watch = unwatched) -> Built:
 
     Raises: a PrepError for every fault that a user can cause. Unless this returns, no manifest is written.
     """
-    logger = logging.getLogger()
-    handlers = logger.handlers
-    # Beam would configure a root logger without handlers, and then the caller's `logging.basicConfig` would do nothing.
-    logger.handlers = handlers or [logging.lastResort or logging.NullHandler()]
+    root, handler = logging.getLogger(), logging.lastResort or logging.NullHandler()
+    if not root.handlers:  # Beam would configure it, and then the caller's `logging.basicConfig` would do nothing
+        root.addHandler(handler)
     try:
         return _build(config, watch=watch)
     finally:
-        logger.handlers = handlers
+        root.removeHandler(handler)
 
 
 def _build(config: PrepareConfig, *, watch: Watch) -> Built:
