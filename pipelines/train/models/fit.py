@@ -40,9 +40,7 @@ def in_hdf5(*paths: str | Path) -> list[int]:
     sizes: list[int] = []
 
     def add(_: str, item: Any) -> None:
-        if isinstance(
-            item, h5py.Dataset
-        ):  # a compressed one, which Keras does not write, may claim more than its bytes
+        if isinstance(item, h5py.Dataset):  # a compressed one may claim more elements than it has bytes
             sizes.append(min(math.prod(item.shape), item.id.get_storage_size()))
 
     for path in paths:
@@ -63,8 +61,8 @@ def in_safetensors(*paths: str | Path) -> list[int]:
 def misfit(kind: str, config: Mapping[str, Any], stored: Sequence[int], *, outputs: int = 0) -> str | None:
     """Describe the entry of a backbone's config that is too large for the stored tensors, if any.
 
-    `kind`: model type in transformers or class in KerasHub. `stored`: each tensor's number of elements. `outputs`: number
-    of outputs of the head.
+    `kind`: model type in transformers or class in KerasHub. `stored`: each tensor's number of elements. `outputs`:
+    number of outputs of the head.
     """
     elements = sum(stored)
     text = config.get("text_config")
@@ -111,7 +109,7 @@ def require_sound(folder: str | Path, *, model: str) -> None:
     weights = [name for name in names if name.endswith(".safetensors")] if "model_type" in config else []
     packed = [name for name in names if name.startswith("model") and name.endswith(".weights.h5")]
     paths = [os.path.join(folder, name) for name in weights or packed]
-    stored = (in_safetensors if weights else in_hdf5)(*paths) if paths else None
+    stored = (in_safetensors if weights else in_hdf5)(*paths)
     kind = str(config.get("model_type", config.get("class_name")))
     if stored and isinstance(described, Mapping) and (entry := misfit(kind, described, stored)):
         raise ConfigError(
