@@ -145,8 +145,7 @@ class Saves(abc.ABC):
     def load(self, step: int) -> None:
         """Load the checkpoint of a step into the learner. Raises: OutputError if it is damaged."""
 
-    @abc.abstractmethod
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - `save` may wait
         """Wait until all checkpoints are written."""
 
     def restore(self, *, note: Callable[[str], None]) -> int:

@@ -5,12 +5,11 @@ The weights of a transformer of width D have at least as many elements as each o
     vocabulary * D     D * any other dimension     layers * D * (D + width of the feed-forward)     outputs * D
 """
 
-import dataclasses
 import json
 import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,40 +35,36 @@ _ROTARY = re.compile("llama|mistral|mixtral|gemma|qwen|phi", re.IGNORECASE)
 _REACH = re.compile("window|chunk")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Stored:
-    """Numbers of tensors and elements in weights files."""
+def in_hdf5(*paths: str | Path) -> list[int]:
+    """Return the tensors' numbers of elements in HDF5 files, without following links. Raises: OSError."""
+    sizes: list[int] = []
 
-    tensors: int
-    elements: int
+    def add(_: str, item: Any) -> None:
+        if isinstance(item, h5py.Dataset):  # a compressed one may claim more elements than it has bytes
+            sizes.append(min(math.prod(item.shape), item.id.get_storage_size()))
 
-
-def in_hdf5(*paths: str | Path) -> Stored:
-    """Count the tensors in HDF5 files from their headers, without following links. Raises: OSError."""
-    shapes: list[tuple[int, ...]] = []
     for path in paths:
         with h5py.File(path, "r") as file:
-            file.visititems(lambda _, item: shapes.append(item.shape) if isinstance(item, h5py.Dataset) else None)
-    # A compressed file may claim more elements than it has bytes. Keras compresses none.
-    return Stored(
-        tensors=len(shapes), elements=min(sum(map(math.prod, shapes)), sum(os.path.getsize(path) for path in paths))
-    )
+            file.visititems(add)
+    return sizes
 
 
-def in_safetensors(*paths: str | Path) -> Stored:
-    """Count the tensors in safetensors files from their headers. Raises: safetensors.SafetensorError."""
+def in_safetensors(*paths: str | Path) -> list[int]:
+    """Return the tensors' numbers of elements in safetensors files. Raises: safetensors.SafetensorError."""
     sizes = []
     for path in paths:
         with safe_open(path, framework="numpy") as file:
             sizes += [math.prod(file.get_slice(name).get_shape()) for name in file.keys()]  # noqa: SIM118
-    return Stored(tensors=len(sizes), elements=sum(sizes))
+    return sizes
 
 
-def misfit(kind: str, config: Mapping[str, Any], stored: Stored, *, outputs: int = 0) -> str | None:
+def misfit(kind: str, config: Mapping[str, Any], stored: Sequence[int], *, outputs: int = 0) -> str | None:
     """Describe the entry of a backbone's config that is too large for the stored tensors, if any.
 
-    `kind`: model type in transformers or class in KerasHub. `outputs`: number of outputs of the head.
+    `kind`: model type in transformers or class in KerasHub. `stored`: each tensor's number of elements. `outputs`:
+    number of outputs of the head.
     """
+    elements = sum(stored)
     text = config.get("text_config")
     entries = {**(text if isinstance(text, Mapping) else {}), **config, "outputs": outputs}
     sizes = {name: value for name, value in entries.items() if type(value) in (int, float)}
@@ -82,13 +77,13 @@ def misfit(kind: str, config: Mapping[str, Any], stored: Stored, *, outputs: int
         if _REACH.search(name) or ("position" in name and _ROTARY.search(kind)):
             continue
         if _LAYERS.search(name):
-            fits = value <= stored.tensors and value * layer <= stored.elements
+            fits = value <= len(stored) and value * layer <= elements
         elif _ROWS.search(name):
-            fits = value * rows <= stored.elements
+            fits = value * rows <= elements
         else:
-            fits = not _DIMENSIONS.fullmatch(name) or value * width <= stored.elements
+            fits = not _DIMENSIONS.fullmatch(name) or value * width <= elements
         if not fits:
-            return f"{name} is {value:,} at width {width:,}, but the weights have {stored.elements:,} elements"
+            return f"{name} is {value:,} at width {width:,}, but the weights have {elements:,} elements"
     return None
 
 
@@ -114,7 +109,7 @@ def require_sound(folder: str | Path, *, model: str) -> None:
     weights = [name for name in names if name.endswith(".safetensors")] if "model_type" in config else []
     packed = [name for name in names if name.startswith("model") and name.endswith(".weights.h5")]
     paths = [os.path.join(folder, name) for name in weights or packed]
-    stored = (in_safetensors if weights else in_hdf5)(*paths) if paths else None
+    stored = (in_safetensors if weights else in_hdf5)(*paths)
     kind = str(config.get("model_type", config.get("class_name")))
     if stored and isinstance(described, Mapping) and (entry := misfit(kind, described, stored)):
         raise ConfigError(

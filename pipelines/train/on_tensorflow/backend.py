@@ -92,9 +92,6 @@ class TensorFlowSaves(Saves):
         except (tf.errors.OpError, AssertionError, ValueError, IndexError) as error:
             raise damaged(path, error) from error
 
-    def close(self) -> None:
-        """Do nothing, because `save` waits for its writes."""
-
 
 class TensorFlowBackend:
     """TensorFlow's implementation of `device_backend.DeviceBackend`."""

@@ -62,7 +62,7 @@ def load_reference(model_dir: str, trained: TrainedModel, *, build: str | None =
     return built
 
 
-def _rebuilt(model_dir: str, trained: TrainedModel, *, stored: fit.Stored) -> BuiltModel:
+def _rebuilt(model_dir: str, trained: TrainedModel, *, stored: list[int]) -> BuiltModel:
     assert trained.backbone is not None, "a user's model is loaded in another way"
     named = trained.manifest.label_names is not None or tasks.TASKS[trained.task].labels is None
     config = TrainConfig(
