@@ -50,7 +50,11 @@ def test_a_warning_is_one_line(tmp_path: Path) -> None:
         (["--split", "nothing"], 1, "--split 'nothing': Unknown split"),
         (["--chat-template", "nothing.jinja"], 2, "--chat-template nothing.jinja: cannot be read"),
         (["--sample", "0"], 2, "--sample 0, expected at least 1"),
-        (["--vocab-size", "12"], 2, "--vocab-size 12 is too small: this style already has 257 special tokens and bytes"),
+        (
+            ["--vocab-size", "12"],
+            2,
+            "--vocab-size 12 is too small: this style already has 257 special tokens and bytes",
+        ),
     ],
 )
 def test_errors_are_two_lines(tmp_path: Path, arguments: list[str], status: int, cause: str) -> None:
