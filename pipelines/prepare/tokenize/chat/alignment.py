@@ -26,8 +26,6 @@ from pipelines.prepare.tokenize.ragged import RaggedTokens, exchanged, from_list
 from tfrecord_io.codec.kernels import jit, load
 
 _ADDED, _TAKES_BEFORE, _TAKES_AFTER = 1, 2, 4
-# Where the tokenizer may have put a space: nowhere; before each text between added tokens; only before the whole text.
-_MODES = (0, 1, 2)
 
 
 class Aligner:
@@ -53,7 +51,8 @@ class Aligner:
     def _aligned(self, runs: RaggedTokens, texts: Texts) -> tuple[RaggedTokens, np.ndarray]:
         mask = np.zeros(len(runs.ids), np.uint8)
         placed = np.zeros(len(runs), np.uint8)
-        for mode in _MODES:
+        # Modes: the tokenizer put a space nowhere, before each text between added tokens, or before the whole text.
+        for mode in range(3):
             _walk(
                 runs.ids, runs.offsets, texts.data, texts.edges, texts.spans,
                 self._pieces, self._edges, self._kinds, mode, mask, placed,

@@ -81,15 +81,10 @@ class Needs:
 
     def __init__(self, render: Callable[[list[Message], list[Any] | None], bytes]) -> None:
         self._render = render
-        self._joins: dict[str, bool] = {}
-
-    def joins(self, role: str) -> bool:
-        """Return whether a content of `role` must be joined if it is a list of parts: the template reads only texts."""
-        if role not in self._joins:
-            self._joins[role] = not self._reads_parts(role)
-        return self._joins[role]
+        self.reads_parts = functools.cache(self._reads_parts)
 
     def _reads_parts(self, role: str) -> bool:
+        """Return whether the template reads a content of `role` that is a list of parts; else it reads only texts."""
         for messages, tools in (
             ([{"role": "system", "content": "be brief"}, QUESTION, ANSWER], None),
             ([QUESTION, ANSWER], None),
@@ -255,7 +250,7 @@ def _message(message: Message, index: int, needs: Needs) -> Message:
             if not isinstance(part, dict) or not isinstance(part.get("text"), str):
                 kind = part.get("type", "object") if isinstance(part, dict) else type(part).__name__
                 raise Rejected("content_not_text", f"message {index} has a part of type {kind}, expected text")
-        if name != "content" or needs.joins(message["role"]):  # templates can read thoughts only as texts
+        if name != "content" or not needs.reads_parts(message["role"]):  # templates can read thoughts only as texts
             message[name] = "".join(part["text"] for part in parts)
     if "tool_calls" in message:
         message["tool_calls"] = _tool_calls(message["tool_calls"], index, needs)
