@@ -12,8 +12,7 @@ CALLED_FROM="$OLDPWD" # the scripts change to the project's root before they sou
 # Tested versions of Python, newest first. Only setup.py's classifiers list them.
 PYTHONS="$(sed -n 's/.*"Programming Language :: Python :: \(3\.[0-9][0-9]*\)".*/\1/p' setup.py | sort -t. -k2 -rn)"
 OLDEST_PYTHON="${PYTHONS##*$'\n'}"
-TESTED="$(tr '\n' ' ' <<<"$PYTHONS")"
-TESTED="${TESTED% }"
+TESTED="$(paste -sd ' ' - <<<"$PYTHONS")"
 
 say() { printf '%s\n' "$*" >&2; }
 

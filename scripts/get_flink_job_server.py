@@ -125,9 +125,7 @@ def _resolve() -> list[pathlib.Path]:
             raise NotFetchedError(f"Maven did not finish within {_SECONDS} seconds") from error
         if ended.returncode:
             said = [line for line in (ended.stdout + ended.stderr).splitlines() if "ERROR" in line]
-            raise NotFetchedError(
-                f"Maven failed with exit status {ended.returncode}: {said[0] if said else 'no reason'}"
-            )
+            raise NotFetchedError(f"Maven failed with status {ended.returncode}: {said[0] if said else 'no reason'}")
         return [pathlib.Path(part) for part in listed.read_text().strip().split(os.pathsep)]
 
 

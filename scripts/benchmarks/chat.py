@@ -9,25 +9,33 @@ loaded: the repeated work of a worker in a long job. CPU time includes this proc
 """
 
 import contextlib
-import dataclasses
 import itertools
 import os
 import pathlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from scripts.benchmarks import corpus, figures, preparing, tokenizer_training
-from scripts.benchmarks.figures import median, number
+os.environ["HF_HUB_OFFLINE"] = "1"  # before transformers is imported
+
+from transformers import AutoTokenizer
+
+from pipelines.cli import commands
+from pipelines.prepare.audit import reopened_dataset
+from pipelines.prepare.layouts import crosscheck
+from pipelines.prepare.shards import shard_writer
+from scripts.benchmarks import corpus, figures, preparing
+from scripts.benchmarks.figures import median, number, spread
+from tfrecord_io import manifest
 
 _LENGTH = 1024
-# Words per conversation, so that nearly all of them fit: `concat` cuts nothing either.
+# Words per conversation, so that nearly all of them fit.
 _MOST_WORDS = 600
-_TRAINING_BYTES = 5_000_000
 _MOST_ANSWERS = 4
 _SYSTEM = "You are of great help, and you say so when you don't know."
 # Without {% generation %} markers, like most models.
@@ -58,109 +66,65 @@ _LAYOUTS = {
 }
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Contender:
-    """Finished dataset of one shard; `run` makes the shard again, and `engine` tokenizes it."""
-
-    engine: str
-    tokens: int
-    run: Any
-
-    def measure(self) -> tuple[float, float]:
-        """Return seconds of wall clock, and of all cores together."""
-        wall, cpu = time.perf_counter(), _cpu_seconds()
-        self.run()
-        return time.perf_counter() - wall, _cpu_seconds() - cpu
-
-
-def _cpu_seconds() -> float:
-    """Return the CPU seconds of this process and its children."""
-    ticks = 0
-    for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            fields = path.read_text().rpartition(")")[2].split()
-            ticks += (int(fields[1]) == os.getpid()) * (int(fields[11]) + int(fields[12]))
-    return time.process_time() + ticks / os.sysconf("SC_CLK_TCK")
-
-
 def report(settings: preparing.Settings) -> str:
     """Return the table of this section, for byte-level BPE, which most chat models use."""
-    os.environ["HF_HUB_OFFLINE"] = "1"
     workdir = settings.workdir / "chat"
-    tokenizer = _tokenizer(workdir)
-    folder = _conversations(workdir, tokenizer, num_bytes=settings.small_bytes // 10)
+    tokenizer = _tokenizer(workdir, settings.tokenizer("bpe"))
+    folder = _conversations(workdir, tokenizer, num_bytes=settings.num_bytes["small"] // 10)
     (workdir / "rewriting.jinja").write_text(_REWRITING, encoding="utf-8")
-    contenders = {
-        name: _contender(
-            workdir / f"out-{index}",
-            folder,
-            tokenizer,
-            [str(workdir / each) if each.endswith(".jinja") else each for each in options],
-        )
-        for index, (name, options) in enumerate(_LAYOUTS.items())
-    }
-    for contender in contenders.values():
-        contender.measure()  # compiles, and starts renderers
-    turns = [{name: each.measure() for name, each in contenders.items()} for _ in range(2 * settings.small_runs + 1)]
-    seconds = {name: np.array([turn[name] for turn in turns]) for name in contenders}
+    given = ["build", str(folder), "--tokenizer", str(tokenizer), "--max-length", str(_LENGTH), "--overwrite"]
+    given += ["--shard-size", "1GB", "--workers", "1", "--max-error-rate", "1"]
+    contenders = {}
+    for name, options in _LAYOUTS.items():
+        words = [str(workdir / each) if each.endswith(".jinja") else each for each in options]
+        contenders[name] = _contender(workdir / name, [*given, *words])
+    for _, _, make in contenders.values():
+        make()  # compiles, and starts renderers
+    turns = [[_measured(make) for _, _, make in contenders.values()] for _ in range(2 * settings.runs + 1)]
+    seconds_TCX = np.array(turns)  # X: wall clock, CPU
+    ratios_CX = np.median(seconds_TCX / seconds_TCX[:, :1], axis=0)
     rows = []
-    for name, measured in seconds.items():
-        wall, cpu = (median(ratio) for ratio in (measured / seconds["concat"]).T.tolist())
-        rows.append([name, contenders[name].engine, *_cells(measured, contenders[name].tokens, wall, cpu)])
+    for at, (name, (engine, tokens, _)) in enumerate(contenders.items()):
+        walls, cpus = seconds_TCX[:, at].T.tolist()
+        speed = number(tokens / median(walls) / 1e6)
+        rows.append([name, engine, spread(walls), spread(cpus), speed, *map(number, ratios_CX[at].tolist())])
     headers = ["layout", "engine", "wall, s", "CPU, s", "M tokens/s", "wall / concat", "CPU / concat"]
     return figures.table(headers, rows)
 
 
-def _cells(measured: np.ndarray, tokens: int, wall: float, cpu: float) -> list[str]:
-    walls, cpus = measured.T.tolist()
-    return [
-        figures.spread(walls),
-        figures.spread(cpus),
-        number(tokens / median(walls) / 1e6),
-        number(wall),
-        number(cpu),
-    ]
-
-
-def _contender(output: pathlib.Path, folder: pathlib.Path, tokenizer: pathlib.Path, options: list[str]) -> _Contender:
-    from pipelines.cli import commands
-    from pipelines.prepare.audit import reopened_dataset
-    from pipelines.prepare.layouts import crosscheck
-    from pipelines.prepare.shards import shard_writer
-    from tfrecord_io import manifest
-
-    given = ["--output", str(output), "--tokenizer", str(tokenizer), "--max-length", str(_LENGTH), "--overwrite"]
-    given += ["--shard-size", "1GB", "--workers", "1", "--max-error-rate", "1", *options]
+def _contender(output: pathlib.Path, command: list[str]) -> tuple[str, int, Callable[[], object]]:
+    """Build a dataset of one shard; return its engine, its tokens, and a function that makes the shard again."""
     with contextlib.suppress(SystemExit):  # the command exits the process; without a manifest the next lines fail
-        commands.main.main(["build", str(folder), *given], standalone_mode=False)
+        commands.main.main([*command, "--output", str(output)], standalone_mode=False)
     facts = manifest.parse((output / manifest.FILE_NAME).read_bytes())
     task, job = reopened_dataset.reopen(str(output), facts).task("train", 0)
     encoder = job.open_encoder()
-    return _Contender(
-        engine=crosscheck.engine_of(encoder),
-        tokens=facts.splits["train"].num_tokens,
-        run=lambda: shard_writer.write(task, job, encoder),
-    )
+    tokens = facts.splits["train"].num_tokens
+    return crosscheck.engine_of(encoder), tokens, lambda: shard_writer.write(task, job, encoder)
 
 
-def _tokenizer(workdir: pathlib.Path) -> pathlib.Path:
-    """Save the benchmark's byte-level BPE with a chat template and its tokens; return the folder."""
-    from transformers import AutoTokenizer
+def _measured(make: Callable[[], object]) -> tuple[float, float]:
+    """Return seconds of wall clock, and of this process and its children together."""
+    wall, cpu = time.perf_counter(), _cpu_seconds()
+    make()
+    return time.perf_counter() - wall, _cpu_seconds() - cpu
 
-    folder = workdir / "chat-bpe"
-    tokenizer: Any = AutoTokenizer.from_pretrained(
-        tokenizer_training.trained(workdir, "bpe", sample_bytes=_TRAINING_BYTES)
-    )
+
+def _cpu_seconds() -> float:
+    return time.process_time() + sum(sum(child.cpu_times()[:2]) for child in psutil.Process().children())
+
+
+def _tokenizer(workdir: pathlib.Path, trained: pathlib.Path) -> pathlib.Path:
+    """Save a tokenizer with a chat template and its tokens; return the folder."""
+    tokenizer: Any = AutoTokenizer.from_pretrained(trained)
     tokenizer.add_special_tokens({"additional_special_tokens": _TOKENS}, replace_extra_special_tokens=False)
     tokenizer.chat_template = _TEMPLATE
-    tokenizer.save_pretrained(folder)
-    return folder
+    tokenizer.save_pretrained(workdir / "chat-bpe")
+    return workdir / "chat-bpe"
 
 
 def _conversations(workdir: pathlib.Path, tokenizer: pathlib.Path, *, num_bytes: int) -> pathlib.Path:
     """Write a file with the conversations and their text from the template; return the folder."""
-    from transformers import AutoTokenizer
-
     folder = workdir / "conversations"
     folder.mkdir(parents=True, exist_ok=True)
     loaded: Any = AutoTokenizer.from_pretrained(tokenizer)
@@ -171,19 +135,14 @@ def _conversations(workdir: pathlib.Path, tokenizer: pathlib.Path, *, num_bytes:
 
 
 def _made(*, num_bytes: int) -> Iterator[list[dict[str, str]]]:
-    """Yield conversations of questions and answers, cut from the corpus; some have a system prompt."""
+    """Yield conversations of questions and answers, one per document of the corpus; some have a system prompt."""
     rng = np.random.default_rng(0)
     for table in corpus.documents(num_bytes=num_bytes):
         for text in table["text"].to_pylist():
-            words = text.split(" ")
-            for first in range(0, len(words), _MOST_WORDS):
-                yield _conversation(words[first : first + _MOST_WORDS], rng)
-
-
-def _conversation(words: list[str], rng: np.random.Generator) -> list[dict[str, str]]:
-    turns = 2 * int(rng.integers(1, _MOST_ANSWERS + 1))
-    edges = [0, *sorted(rng.integers(0, len(words) + 1, turns - 1).tolist()), len(words)]
-    contents = [" ".join(words[start:stop]) or "?" for start, stop in itertools.pairwise(edges)]
-    roles = ["user", "assistant"] * (turns // 2)
-    made = [{"role": role, "content": content} for role, content in zip(roles, contents, strict=True)]
-    return [{"role": "system", "content": _SYSTEM}, *made] if rng.random() < 0.3 else made
+            words = text.split(" ")[:_MOST_WORDS]
+            turns = 2 * int(rng.integers(1, _MOST_ANSWERS + 1))
+            edges = [0, *sorted(rng.integers(0, len(words) + 1, turns - 1).tolist()), len(words)]
+            contents = [" ".join(words[start:stop]) or "?" for start, stop in itertools.pairwise(edges)]
+            roles = itertools.cycle(("user", "assistant"))
+            made = [{"role": role, "content": content} for role, content in zip(roles, contents, strict=False)]
+            yield [{"role": "system", "content": _SYSTEM}, *made] if rng.random() < 0.3 else made

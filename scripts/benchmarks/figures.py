@@ -1,12 +1,33 @@
-"""Format the benchmark's results: medians and Markdown tables."""
+"""Format the benchmark's results: the machine, medians, and Markdown tables."""
 
+import datetime
+import importlib.metadata
+import os
+import pathlib
+import platform
 import statistics
 from collections.abc import Iterable, Sequence
 
+median = statistics.median
+_LIBRARIES = ("apache-beam", "datasets", "transformers", "tokenizers", "pyarrow", "numpy", "numba", "tensorflow")
 
-def median(values: Iterable[float]) -> float:
-    """Return the median."""
-    return statistics.median(values)
+
+def machine() -> str:
+    """Return CPU model, cores, memory, versions and date in one line. Linux reports the CPU's facts in /proc."""
+    lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+    facts = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+    # The name of a virtual CPU says little, so add family, number and widest vectors.
+    names = ("cpu family", "model", "model name")
+    family, model, name = (facts.get(key, "?") for key in names)
+    vectors = [flag for flag in ("avx512f", "avx2") if flag in facts.get("flags", "").split()][:1]
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
+    # TensorFlow's wheel without GPU code has another name.
+    installed = {found.name.lower(): found.version for found in importlib.metadata.distributions()}
+    versions = (f"{each} {installed.get(each) or installed.get(f'{each}_cpu', '?')}" for each in _LIBRARIES)
+    return (
+        f"{', '.join([name, f'family {family} model {model}', *vectors])}, {len(os.sched_getaffinity(0))} cores, "
+        f"{memory:.0f} GiB; Python {platform.python_version()}, {', '.join(versions)}; {datetime.date.today()}"
+    )
 
 
 def spread(values: Sequence[float]) -> str:
@@ -26,7 +47,7 @@ def number(value: float) -> str:
 def table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a Markdown table with aligned columns, readable as plain text."""
     cells = [list(headers), *(list(row) for row in rows)]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(headers))]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = [
         "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in cells
     ]

@@ -35,10 +35,10 @@ _PEERS = {
 def report(settings: preparing.Settings) -> str:
     """Return the table of this section."""
     home = settings.workdir / "peers"
-    lines, tokenizer = _json_lines(settings), preparing.tokenizer_folder(settings, "bpe")
+    lines, tokenizer = _json_lines(settings), settings.tokenizer("bpe")
     build = ["build", str(lines), "--tokenizer", str(tokenizer), "--layout", "concat"]
     build += ["--max-length", str(preparing.MAX_LENGTH), "--overwrite", "--output", str(home / "built")]
-    ours = [measure.run([*measure.PROGRAM, *build]).seconds for _ in range(settings.small_runs)]
+    ours = [measure.run([*measure.PROGRAM, *build]).seconds for _ in range(settings.runs)]
     rows = [_row("prep-tfrecords", ours, ours)]
     script = home / "run_datatrove.py"
     script.write_text(_DATATROVE)
@@ -47,16 +47,12 @@ def report(settings: preparing.Settings) -> str:
         output = home / f"built-{name}"
         places = (str(lines), str(tokenizer / "tokenizer.json"), str(output))
         theirs = []
-        try:
-            programs = _installed(home / name, requirement)
-            for _ in range(settings.small_runs):
-                shutil.rmtree(output, ignore_errors=True)
-                arguments = [each.format(*places, script=script) for each in command[1:]]
-                theirs.append(measure.run([str(programs / command[0]), *arguments]).seconds)
-        except measure.CommandFailedError as error:
-            rows.append([requirement, f"failed: {str(error).splitlines()[-1]}", ""])
-        else:
-            rows.append(_row(requirement, theirs, ours))
+        programs = _installed(home / name, requirement)
+        for _ in range(settings.runs):
+            shutil.rmtree(output, ignore_errors=True)
+            arguments = [each.format(*places, script=script) for each in command[1:]]
+            theirs.append(measure.run([str(programs / command[0]), *arguments]).seconds)
+        rows.append(_row(requirement, theirs, ours))
     return figures.table(["tool", "s", "`build` is times as fast"], rows)
 
 
@@ -75,10 +71,10 @@ def _installed(folder: pathlib.Path, requirement: str) -> pathlib.Path:
 
 def _json_lines(settings: preparing.Settings) -> pathlib.Path:
     """Return the folder of the small corpus as JSON lines, in many files: some tools need one per process."""
-    folder = settings.workdir / "peers" / f"lines-{settings.small_bytes}"
+    folder = settings.workdir / "peers" / f"lines-{settings.num_bytes['small']}"
     if not (folder / "done").exists():
         folder.mkdir(parents=True, exist_ok=True)
-        for source in preparing.corpus_folder(settings, "small").glob("*.parquet"):
+        for source in settings.corpus("small").glob("*.parquet"):
             table = pq.read_table(source, columns=["text"]).to_pandas()
             for part in range(8):
                 table[part::8].to_json(folder / f"{source.stem}-{part}.jsonl", orient="records", lines=True)

@@ -11,24 +11,22 @@ import shutil
 from scripts.benchmarks import corpus, measure
 
 KINDS = {
-    "wordpiece": ("wordpiece", "bert", 30_000),
-    "bpe": ("byte-bpe", "gpt2", 32_000),
-    "unigram": ("unigram", "t5", 32_000),
+    "wordpiece": ("wordpiece", "bert", 30_000, 20_000_000),
+    "bpe": ("byte-bpe", "gpt2", 32_000, 20_000_000),
+    "unigram": ("unigram", "t5", 32_000, 5_000_000),
 }
-"""By name, the command's --kind, --style and --vocab-size."""
-_CACHE_VERSION = 2
+"""By name, the command's --kind, --style and --vocab-size, and the bytes of text."""
+_CACHE_VERSION = 3
 
 
-def trained(workdir: pathlib.Path, kind: str, *, sample_bytes: int) -> pathlib.Path:
-    """Return the folder of a tokenizer, trained on the first `sample_bytes` of the corpus on the first call."""
-    folder = workdir / f"tokenizer-v{_CACHE_VERSION}-{kind}-{sample_bytes}"
+def trained(workdir: pathlib.Path, kind: str) -> pathlib.Path:
+    """Return the folder of a tokenizer, trained on the first call."""
+    folder = workdir / f"tokenizer-v{_CACHE_VERSION}-{kind}"
     if not folder.exists():
-        option, style, size = KINDS[kind]
-        num_bytes = sample_bytes // 4 if kind == "unigram" else sample_bytes
-        texts = corpus.parquet(workdir, num_bytes=num_bytes, part_bytes=num_bytes)
+        option, style, size, num_bytes = KINDS[kind]
         partial = folder.with_name(folder.name + ".partial")
         shutil.rmtree(partial, ignore_errors=True)
-        words = ["tokenizer", str(texts), "--output", str(partial), "--kind", option, "--style", style]
-        measure.run([*measure.PROGRAM, *words, "--vocab-size", str(size)])
+        words = ["tokenizer", str(corpus.parquet(workdir, num_bytes=num_bytes)), "--output", str(partial)]
+        measure.run([*measure.PROGRAM, *words, "--kind", option, "--style", style, "--vocab-size", str(size)])
         partial.rename(folder)
     return folder

@@ -11,6 +11,7 @@ length. Shared stems, shared affixes and the frequencies make all three realisti
 import numpy as np
 
 NUM_WORDS = 60_000
+NUM_NUMBERS = 4_000
 EXPONENT = 1.07
 SHIFT = 2.7
 
@@ -43,47 +44,37 @@ _SUFFIXES = [
 ]
 
 
-def vocabulary(*, seed: int = 0, num_words: int = NUM_WORDS) -> list[str]:
-    """Return distinct lower-case words, the most frequent first; the same for equal seeds, on every machine."""
+def vocabulary() -> list[str]:
+    """Return distinct lower-case words, the most frequent first; the same on every machine."""
     head = _HEAD.split()
-    rng = np.random.default_rng([seed, 1])
-    taken = set(head)
-    tail: list[str] = []
-    while len(tail) < num_words - len(head):
-        for word in _coined(rng, count=num_words // 4):
-            if word not in taken:
-                taken.add(word)
-                tail.append(word)
-    tail = tail[: num_words - len(head)]
+    rng = np.random.default_rng([0, 1])
+    words = dict.fromkeys(head)
+    while len(words) < NUM_WORDS:
+        words |= dict.fromkeys(_coined(rng, count=NUM_WORDS // 4))
+    tail = list(words)[len(head) : NUM_WORDS]
     # Frequent words are short, but only roughly: the rank is the length plus noise.
     rank = np.argsort(np.array([len(word) for word in tail]) + rng.normal(0.0, 2.2, len(tail)), kind="stable")
     return head + [tail[index] for index in rank]
 
 
-def probabilities(num_words: int = NUM_WORDS) -> np.ndarray:
-    """Return the fraction of each rank in running text, float64 [num_words]; they add up to 1."""
-    weights = (np.arange(1, num_words + 1) + SHIFT) ** -EXPONENT
+def probabilities() -> np.ndarray:
+    """Return the fraction of each rank in running text, float64 [NUM_WORDS]; they add up to 1."""
+    weights = (np.arange(1, NUM_WORDS + 1) + SHIFT) ** -EXPONENT
     return weights / weights.sum()
 
 
-def numbers(*, seed: int = 0, count: int = 4_000) -> list[str]:
-    """Return numbers in the forms of running text: years, counts, decimals, percentages."""
-    rng = np.random.default_rng([seed, 2])
-    values = rng.lognormal(4.0, 2.5, count)
-    kinds = rng.integers(0, 6, count)
-    return [_number(float(value), kind=int(kind)) for value, kind in zip(values, kinds, strict=True)]
+def numbers() -> list[str]:
+    """Return NUM_NUMBERS numbers in the forms of running text: years, counts, decimals, percentages."""
+    rng = np.random.default_rng([0, 2])
+    values = rng.lognormal(4.0, 2.5, NUM_NUMBERS)
+    kinds = rng.integers(0, 6, NUM_NUMBERS)
+    return [_number(value, kind=kind) for value, kind in zip(values.tolist(), kinds.tolist(), strict=True)]
 
 
 def _number(value: float, *, kind: int) -> str:
-    forms = (
-        f"{1900 + int(value) % 130}",
-        f"{int(value) % 100}",
-        f"{int(value):,}",
-        f"{value % 1000:.1f}",
-        f"{int(value) % 101}%",
-        f"${int(value):,}",
-    )
-    return forms[kind]
+    whole = int(value)
+    forms = (f"{1900 + whole % 130}", f"{whole % 100}", f"{whole:,}", f"{value % 1000:.1f}", f"{whole % 101}%")
+    return [*forms, f"${whole:,}"][kind]
 
 
 def _coined(rng: np.random.Generator, *, count: int) -> list[str]:

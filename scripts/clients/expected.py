@@ -1,5 +1,6 @@
-"""Rows from our reader of single rows, for comparison."""
+"""Rows from our reader of single rows, for comparison, and our programs."""
 
+import subprocess
 import sys
 from typing import Any
 
@@ -8,6 +9,12 @@ import numpy as np
 from tfrecord_io import random_access
 
 WORK = sys.argv[1]
+
+
+def run(*words: str) -> str:
+    """Return the output of a Python program that runs in its own process."""
+    ended = subprocess.run([sys.executable, *words], capture_output=True, text=True)
+    return ended.stdout if ended.returncode == 0 else sys.exit(ended.stderr[-2000:])
 
 
 def rows(layout: str, split: str = "train") -> dict[str, np.ndarray]:

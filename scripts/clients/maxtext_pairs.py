@@ -19,14 +19,7 @@ def write() -> None:
     from tfrecord_io import objectives, random_access
 
     tokenizer = str(WORK.parent / "chats-tokenizer")
-    build(
-        "examples/preferences",
-        output=WORK / "data",
-        tokenizer=tokenizer,
-        layout="preference",
-        max_length=128,
-        overwrite=True,
-    )
+    build("examples/preferences", output=WORK / "data", tokenizer=tokenizer, layout="preference", max_length=128)
     export(WORK / "data", to="parquet", output=WORK / "parquet")
     rows = random_access.open(WORK / "data")["train"]
     for prompt, answer in LENGTHS:

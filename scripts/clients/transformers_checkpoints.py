@@ -20,22 +20,26 @@ _GPT2 = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
 _DISTILBERT = {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48, "max_position_embeddings": 64}
 _BERT = {**_SMALL, "max_position_embeddings": 64}
 _ROBERTA = {**_BERT, "max_position_embeddings": 66, "layer_norm_eps": 1e-5, "type_vocab_size": 1}
-_SCALED = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+_SCALED = {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 16,
+}
 _BART = {"d_model": 32, "max_position_embeddings": 64, "decoder_start_token_id": 0} | {
     f"{side}_{name}": size
     for side in ("encoder", "decoder")
     for name, size in (("layers", 2), ("attention_heads", 4), ("ffn_dim", 48))
 }
+_GELUS = ("gelu", "gelu_pytorch_tanh", "relu")
 # Model type, and the other settings in config.json.
 CASES: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("llama", _GROUPED),
     ("llama", {**_GROUPED, "rms_norm_eps": 1e-2}),
     ("llama", {**_GROUPED, "rope_theta": 500.0, "tie_word_embeddings": True}),
-    ("llama", {**_GROUPED, "rope_scaling": {**_SCALED, "original_max_position_embeddings": 16}}),
-    (
-        "llama",
-        {**_GROUPED, "rope_parameters": {**_SCALED, "original_max_position_embeddings": 16, "rope_theta": 500.0}},
-    ),
+    ("llama", {**_GROUPED, "rope_scaling": _SCALED}),
+    ("llama", {**_GROUPED, "rope_parameters": {**_SCALED, "rope_theta": 500.0}}),
     ("mistral", {**_GROUPED, "head_dim": 16, "sliding_window": 8, "rms_norm_eps": 1e-3}),
     ("mistral", {**_GROUPED, "rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 300.0}}),
     ("qwen2", {**_GROUPED, "rms_norm_eps": 1e-3}),
@@ -45,10 +49,7 @@ CASES: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("gemma", {**_GEMMA, "hidden_act": "gelu"}),
     ("gemma2", {**_GEMMA, "query_pre_attn_scalar": 8, "sliding_window": 8, "final_logit_softcapping": 2.0}),
     ("gpt2", _GPT2),
-    *(
-        ("gpt2", {**_GPT2, "n_inner": 64, "activation_function": name})
-        for name in ("gelu", "gelu_pytorch_tanh", "relu")
-    ),
+    *(("gpt2", {**_GPT2, "n_inner": 64, "activation_function": name}) for name in _GELUS),
     *(("bert", {**_BERT, "hidden_act": name}) for name in ("gelu", "gelu_new", "relu")),
     ("bert", {**_BERT, "type_vocab_size": 3}),
     *(("albert", {**_BERT, "embedding_size": 16, "hidden_act": name}) for name in ("gelu", "gelu_new")),

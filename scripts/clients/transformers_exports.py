@@ -8,11 +8,12 @@ The GPT-2 is trained with a tokenizer that has [SEP] but no EOS, so its texts en
 
 import json
 import pathlib
-import subprocess
 import sys
 from typing import Any
 
 import numpy as np
+
+from scripts.clients.expected import WORK, run
 
 CLASSES = {
     "classify": "AutoModelForSequenceClassification",
@@ -20,7 +21,6 @@ CLASSES = {
     "mlm": "AutoModelForMaskedLM",
     "clm": "AutoModelForCausalLM",
 }
-WORK = sys.argv[1]
 HOME = pathlib.Path(WORK, "exports")
 REVIEWS = pathlib.Path(__file__).resolve().parents[2] / "examples" / "reviews" / "train.jsonl"
 NEW = 12  # tokens to generate
@@ -39,13 +39,13 @@ def write() -> None:
         data, trained, output = f"{WORK}/pad", HOME / f"{task}-trained", HOME / task
         if task == "tokens":
             data = f"{WORK}/tokens"
-            _run("-m", "prep_tfrecords", "build", "examples/tags", "--output", data, "--layout", "tokens", *_TOKENIZER)
+            run("-m", "prep_tfrecords", "build", "examples/tags", "--output", data, "--layout", "tokens", *_TOKENIZER)
         options = ["--data", data, "--task", task, "--tpu", "none", "--backend", "jax"]
         options += ["--model", "gpt2-tiny", "--learning-rate", "1e-3"] if task == "clm" else ["--model", "bert-tiny"]
         options += ["--pooling", "first"] * (task == "classify")  # as the class of transformers does
         steps = "150" if task == "clm" else "3"
-        _run(*_TRAIN, *options, "--steps", steps, "--model-dir", str(trained))
-        _run(*_TRAIN, "export", "--model", str(trained), "--format", "transformers", "--output", str(output))
+        run(*_TRAIN, *options, "--steps", steps, "--model-dir", str(trained))
+        run(*_TRAIN, "export", "--model", str(trained), "--format", "transformers", "--output", str(output))
         rows = random_access.open(data)["train"].batch(list(range(16)))
         ids = rows["input_ids"].astype("int32")
         given = {"input_ids": ids, "attention_mask": (ids > 0).astype("int32"), "token_type_ids": np.zeros_like(ids)}
@@ -58,21 +58,15 @@ def write() -> None:
         np.savez(output / "logits.npz", **stored)
     (HOME / "prompts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in _prompts()))
     data = f"{WORK}/prompts"
-    _run("-m", "prep_tfrecords", "build", str(HOME / "prompts.jsonl"), "--output", data, "--layout", "pad", *_TOKENIZER)
+    run("-m", "prep_tfrecords", "build", str(HOME / "prompts.jsonl"), "--output", data, "--layout", "pad", *_TOKENIZER)
     where = ["--model", str(HOME / "clm-trained"), "--data", data, "--split", "train", "--tpu", "none"]
-    _run(*_TRAIN, "predict", *where, "--generate", str(NEW), "--output", str(HOME / "generated.jsonl"))
+    run(*_TRAIN, "predict", *where, "--generate", str(NEW), "--output", str(HOME / "generated.jsonl"))
 
 
 def _prompts() -> list[str]:
     """Return the first words of 20 reviews."""
     texts = [json.loads(line)["text"] for line in REVIEWS.open(encoding="utf-8")][:20]
     return [" ".join(text.split()[: 2 + number]) for number, text in enumerate(texts)]
-
-
-def _run(*words: str) -> None:
-    ended = subprocess.run([sys.executable, *words], capture_output=True, text=True)
-    if ended.returncode:
-        sys.exit(ended.stderr[-2000:])
 
 
 def compare() -> None:

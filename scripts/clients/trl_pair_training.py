@@ -8,13 +8,11 @@ process.
 import json
 import pathlib
 import shutil
-import subprocess
 import sys
 from typing import Any
 
-from scripts.clients.expected import WORK
+from scripts.clients.expected import WORK, run
 
-REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 HERE = pathlib.Path(WORK, "preferences")
 STEPS, BATCH, LENGTH, RATE = 20, 4, 32, 1e-3  # as in torch_trainers
 
@@ -29,13 +27,12 @@ def batches() -> None:
 
 
 def _ran(*words: str) -> list[Any]:
-    ended = subprocess.run([sys.executable, *words], cwd=REPOSITORY, capture_output=True, text=True)
-    if ended.returncode:
-        sys.exit(ended.stderr[-2000:])
-    return [json.loads(line) for line in ended.stdout.splitlines() if line.startswith("{")]
+    return [json.loads(line) for line in run(*words).splitlines() if line.startswith("{")]
 
 
 def _build(tokenizer: Any) -> None:
+    import datasets
+
     from prep_tfrecords import build
 
     rows = [
@@ -47,10 +44,8 @@ def _build(tokenizer: Any) -> None:
         }
         for row in range(40)
     ]
-    HERE.mkdir(parents=True, exist_ok=True)
-    (HERE / "train.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     options: dict[str, Any] = {"layout": "preference", "max_length": LENGTH, "keep_column": "margin"}
-    build(str(HERE / "train.jsonl"), output=HERE / "data", tokenizer=tokenizer, overwrite=True, **options)
+    build(datasets.Dataset.from_list(rows), output=HERE / "data", tokenizer=tokenizer, overwrite=True, **options)
 
 
 def _rows(kind: str) -> list[dict[str, Any]]:
