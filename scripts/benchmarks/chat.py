@@ -125,7 +125,6 @@ def _cells(measured: np.ndarray, tokens: int, wall: float, cpu: float) -> list[s
 def _contender(output: pathlib.Path, folder: pathlib.Path, tokenizer: pathlib.Path, options: list[str]) -> _Contender:
     from pipelines.cli import commands
     from pipelines.prepare.audit import reopened_dataset
-    from pipelines.prepare.layouts import crosscheck
     from pipelines.prepare.shards import shard_writer
     from tfrecord_io import manifest
 
@@ -137,7 +136,7 @@ def _contender(output: pathlib.Path, folder: pathlib.Path, tokenizer: pathlib.Pa
     task, job = reopened_dataset.reopen(str(output), facts).task("train", 0)
     encoder = job.open_encoder()
     return _Contender(
-        engine=crosscheck.engine_of(encoder),
+        engine=encoder.engine,
         tokens=facts.splits["train"].num_tokens,
         run=lambda: shard_writer.write(task, job, encoder),
     )

@@ -27,11 +27,6 @@ def chosen(numbers: np.ndarray, *, seed: int) -> np.ndarray:
     return np.flatnonzero(mixed(states) < np.uint64(2**64 // _ONE_IN))
 
 
-def engine_of(encoder: BatchEncoder) -> str:
-    """Return the engine's name and version, as in receipts and manifests."""
-    return f"{encoder.engine} {encoder.engine_version}"
-
-
 class CrossCheck:
     """Comparison of a split's rows with the reference tokenizer.
 
@@ -63,7 +58,7 @@ class CrossCheck:
         if differ.any():
             row = int(rows.numbers[np.flatnonzero(differ)[0]])
             raise TokenizerError(
-                f"row {row:,} of {self._split}: the engine {engine_of(self._encoder)} gives other tokens than the "
+                f"row {row:,} of {self._split}: the engine {self._encoder.engine} gives other tokens than the "
                 "reference tokenizer",
                 remedy="run the same command again with --engine hf, which makes every shard with the reference "
                 "tokenizer, and report the text of this row to the project's issue tracker",

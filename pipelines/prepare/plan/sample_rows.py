@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.prepare.layouts import BatchEncoder, Encoded, crosscheck
-from pipelines.prepare.layouts.crosscheck import CrossCheck
 from pipelines.prepare.plan.planning import ShardSpec, split_seed
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, extract, text_bytes_of, validate
 from pipelines.prepare.sources.parquet.groups import Cover, cover, in_ranges
@@ -184,7 +183,7 @@ def _tokenize(
     encoded = crosscheck.encode(encoder, rows, split=split.name)
     seconds = time.perf_counter() - began
     # Check only the first runs: to check all would take longer than the rest of a small job.
-    checks = CrossCheck(encoder, split=split.name)
+    checks = crosscheck.CrossCheck(encoder, split=split.name)
     checks.add(rows, encoded, which=np.flatnonzero(first[fits]))
     checks.finish()
     refused = tuple(

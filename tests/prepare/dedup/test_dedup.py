@@ -100,7 +100,7 @@ def test_duplicates_with_another_label_are_said(tmp_path: Path, labels: tuple[ob
     options = building.options(tmp_path / "out", dedup="exact", label_column="label")
     outcome = building.command("build", source, *options)
     assert outcome.status == 0, outcome.err
-    assert ("1 duplicate left out with another label than the row that was kept" in outcome.err) == said
+    assert ("left out 1 duplicate with another label than the kept row" in outcome.err) == said
     assert len(building.read_rows(tmp_path / "out", "train")["label"]) == 2
 
 
