@@ -68,7 +68,7 @@ def plan_of(groups: Groups) -> SplitPlan:
             for found in covers(groups.ends, rows)
         ]
     )
-    split: Any = SimpleNamespace(name="train", source_split="train", ranges=rows)
+    split: Any = SimpleNamespace(name="train", source_split="train", ranges=rows, tasks_before=0)
     runs = runs_of(blocks, groups.file[np.searchsorted(groups.ends, blocks.starts, "right")], shard_bytes=SHARD_BYTES)
     return plan_split(blocks, split, shard_bytes=SHARD_BYTES, seed=0, shuffle=True, runs=runs)
 

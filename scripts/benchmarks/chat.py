@@ -27,7 +27,6 @@ from transformers import AutoTokenizer
 
 from pipelines.cli import commands
 from pipelines.prepare.audit import reopened_dataset
-from pipelines.prepare.layouts import crosscheck
 from pipelines.prepare.shards import shard_writer
 from scripts.benchmarks import corpus, figures, preparing
 from scripts.benchmarks.figures import median, number, spread
@@ -100,7 +99,7 @@ def _contender(output: pathlib.Path, command: list[str]) -> tuple[str, int, Call
     task, job = reopened_dataset.reopen(str(output), facts).task("train", 0)
     encoder = job.open_encoder()
     tokens = facts.splits["train"].num_tokens
-    return crosscheck.engine_of(encoder), tokens, lambda: shard_writer.write(task, job, encoder)
+    return encoder.engine, tokens, lambda: shard_writer.write(task, job, encoder)
 
 
 def _measured(make: Callable[[], object]) -> tuple[float, float]:

@@ -150,7 +150,7 @@ class TestJobs:
         assert gcs.objects(bucket, "out/") == building.files(building.reviews())
 
     def test_a_plan_for_other_rows_that_came_meanwhile_stays(self, gcs: Gcs, bucket: str, job: OpenJob) -> None:
-        plan, groups = split_plans.plan_one(job, "train")[0], job.source.splits["train"].groups
+        plan, groups = split_plans.plan_one(job, "train")[0], job.job.splits["train"].groups
         before = gcs.objects(bucket)
         plan_files.write(job.job, plan, groups)
         assert gcs.objects(bucket) == before
@@ -201,7 +201,7 @@ class TestJobs:
         delayed(job.job.shard_name(task), lambda: shard_writer.write(task, job.job, job.encoder))
         receipt = shard_writer.write(task, job.job, job.encoder)
         assert gcs.objects(bucket) == before
-        assert receipts.parse(storage.read_bytes(job.job.receipt_path(task)), path="receipt") == receipt
+        assert receipts.parse(storage.read_bytes(job.job.receipt_path(task))) == receipt
 
 
 def first_task(job: OpenJob) -> ShardTask:

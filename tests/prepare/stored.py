@@ -12,7 +12,7 @@ import pyarrow as pa
 from pipelines.prepare import layouts
 from pipelines.prepare.dataset.job import Job
 from pipelines.prepare.launch import split_plans
-from pipelines.prepare.layouts import BatchEncoder, length_groups
+from pipelines.prepare.layouts import BatchEncoder
 from pipelines.prepare.options.config import LayoutConfig, TokenizerConfig
 from pipelines.prepare.plan import sampling
 from pipelines.prepare.plan.planning import ShardSpec, SplitPlan, block_rows, plan_split
@@ -85,7 +85,7 @@ def work(
     deciding = {name: options.pop(name, default) for name, default in deciding.items()}
     job = Job(
         root=root,
-        splits={split.name: split.without_groups() for split in splits},
+        splits={split.name: split for split in splits},
         **{"name": "x", "fingerprint": "f", **options},
         spec=ShardSpec(
             columns=columns,
@@ -126,9 +126,9 @@ def _shard_size(work: Work, made: SplitPlan, index: int) -> int:
             builder.add(work.encoder.encode(rows))
     task = made.tasks()[index]
     data = [
-        records.encode_framed(columns, job.spec.schema_of(group.length)).data
-        for group in length_groups(builder)
-        for columns in group.builder.chunks(shard_writer.shuffle_rng(job, task, length=group.length))
+        records.encode_framed(columns, job.spec.schema_of(one.length)).data
+        for one in builder.by_length()
+        for columns in one.chunks(shard_writer.shuffle_rng(job, task, length=one.length))
     ]
     return sum(_stored(job, data))
 

@@ -41,9 +41,10 @@ from tests.support import frames, limits
 from tests.support.manifests import make
 from tests.support.plans import GROUPS, SHARDS, job_in, plan_of
 from tfrecord_io import examples, manifest, records
-from tfrecord_io.errors import CorruptRecordError, PrepError
+from tfrecord_io.errors import CorruptRecordError, FormatError, PrepError
 from tfrecord_io.examples import Payloads
 from tfrecord_io.format import json_fields
+from tfrecord_io.format.json_fields import WRONG
 from tfrecord_io.manifest import Split
 from tfrecord_io.schema import Feature, Schema
 
@@ -133,8 +134,11 @@ def refused_or(parse: Callable[[], Parsed], about: object = "") -> Parsed | None
 
 def receipt_of(text: bytes) -> object:
     """A receipt. Fails if it is one that no manifest can take."""
-    receipt = receipts.parse(text, path="receipt.json")
-    assert receipts.parse(receipts.dump(receipt), path="") == receipt
+    try:
+        receipt = receipts.parse(text)
+    except WRONG as error:
+        raise FormatError(f"{error!r}", remedy="make the shard again") from error
+    assert receipts.parse(receipts.dump(receipt)) == receipt
     # Names and lengths are compared with the task's own where receipts are looked for.
     shards = tuple(
         dataclasses.replace(shard, name=f"n-{at}.tfrecord", length=None, task=None)

@@ -18,4 +18,4 @@ def request(root: str) -> PrepareConfig:
 
 
 def committed(found: OpenJob) -> manifest.Manifest:
-    return commit.commit(found.job, items=found.items, identity=found.source.identity, max_error_rate=0.0)
+    return commit.commit(found.job, items=found.items, identity=found.identity, max_error_rate=0.0)

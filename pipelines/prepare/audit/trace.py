@@ -17,7 +17,7 @@ from pipelines.prepare.audit.reopened_dataset import ReopenedDataset, reopen
 from pipelines.prepare.dataset import plan_files, rejected_rows
 from pipelines.prepare.dataset.job import rejected_path
 from pipelines.prepare.dataset.own_files import generations_of
-from pipelines.prepare.layouts import layout_of, length_groups, permuted
+from pipelines.prepare.layouts import layout_of, permuted
 from pipelines.prepare.layouts.base import Lineage, Piece
 from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.shards import shard_writer
@@ -131,8 +131,8 @@ def _lineage(dataset: ReopenedDataset, task: ShardTask, *, num_rows: int, length
     for numbers, batch in shard_writer.batches(job, task.split, task.located):
         rows, _ = extraction.extract(batch, job.spec.columns, numbers=numbers, split=task.split)
         builder.add(encoder.encode(rows))
-    (group,) = (length_group for length_group in length_groups(builder) if length_group.length == length)
-    return group.builder.lineage(rng)
+    (of_length,) = (one for one in builder.by_length() if one.length == length)
+    return of_length.lineage(rng)
 
 
 def _without_rejected(rows: np.ndarray, ledger: Ledger, *, path: str) -> np.ndarray:

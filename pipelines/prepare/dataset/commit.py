@@ -11,7 +11,6 @@ from pipelines.prepare import layouts, storage
 from pipelines.prepare.dataset import own_files, plan_files, receipts, reservation, tfds
 from pipelines.prepare.dataset.job import Job, tokenizer_files
 from pipelines.prepare.dataset.own_files import generations_of
-from pipelines.prepare.dataset.receipts import Receipt
 from pipelines.prepare.sources.rows.unused_rows import NAMED_ROWS, UnusedRows, remedy_of, words_of
 from tfrecord_io import manifest
 from tfrecord_io.errors import OutputError, PrepError, RowsRejectedError
@@ -77,7 +76,7 @@ def commit(job: Job, *, items: Mapping[str, Any], identity: Mapping[str, Any], m
 
 
 def _merge(
-    job: Job, before: Manifest | None, splits: dict[str, Split], receipts_of: Mapping[str, list[Receipt]]
+    job: Job, before: Manifest | None, splits: dict[str, Split], receipts_of: Mapping[str, list[receipts.Receipt]]
 ) -> tuple[dict[str, Split], dict[str, Any], dict[str, str], dict[str, Any]]:
     old_splits, old_engines = (before.splits, before.engines.get("splits", {})) if before else ({}, {})
     source = before.source if before else {}
@@ -140,7 +139,7 @@ def check_error_rate(unused: Mapping[str, UnusedRows], *, rows: Mapping[str, int
     )
 
 
-def _receipts(job: Job, split: str) -> list[Receipt]:
+def _receipts(job: Job, split: str) -> list[receipts.Receipt]:
     plan = plan_files.read(job, split)
     tasks = plan.tasks() if plan else []
     of_tasks = receipts.find(job, tasks)

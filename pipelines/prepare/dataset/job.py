@@ -14,7 +14,6 @@ from pipelines.prepare.options.config import EngineName
 from pipelines.prepare.plan.planning import ShardSpec, ShardTask
 from pipelines.prepare.sources.rows.reading import SplitSource
 from pipelines.prepare.tokenize import saved_copy
-from pipelines.prepare.tokenize.saved_copy import bytes_digest
 from tfrecord_io import manifest
 from tfrecord_io.errors import FormatError
 
@@ -81,7 +80,7 @@ def tokenizer_files(job: Job) -> saved_copy.Files:
     folder, expected = job.work_path("tokenizer"), job.spec.facts.content_sha256
     files = storage.read_folder(folder)
     # A delayed worker of an earlier job may have changed the files.
-    if (got := bytes_digest(files)) != expected:
+    if (got := saved_copy.bytes_digest(files)) != expected:
         raise FormatError(
             f"{folder}: the tokenizer's files have changed since they were saved: digest {got}, expected {expected}",
             remedy="delete this folder and run the same build again, which saves the tokenizer again; finished shards "

@@ -22,7 +22,7 @@ from pipelines.prepare.plan.planning import ShardTask, SplitPlan
 from pipelines.prepare.process.threads import ordered_map
 from pipelines.prepare.sources.parquet.groups import Groups, Pieces
 from pipelines.prepare.sources.resolve.data_files import DataFile
-from tfrecord_io.errors import FingerprintMismatchError, FormatError, OutputError
+from tfrecord_io.errors import FingerprintMismatchError, FormatError
 from tfrecord_io.format import json_fields
 from tfrecord_io.format.json_fields import NAME, WRONG, count, items, mapping, text
 from tfrecord_io.shown import some
@@ -178,16 +178,12 @@ def rows_of_shards(root: str, fingerprint: str, split: str) -> Iterator[np.ndarr
 def task_of(job: Job, key: TaskKey) -> ShardTask:
     """Look up the task of a key, with its pieces.
 
-    Raises: OutputError if there is no plan; FormatError if it has a different number of tasks; otherwise as `read`.
+    Raises: FormatError if there is no plan, or it has a different number of tasks; otherwise as `read`.
     """
     split, index, num_tasks = key
-    stored = _find(job.work_path(split, _FILE))
-    if stored is None:
+    if (stored := _find(job.work_path(split, _FILE))) is None:
         reservation.require_own(job)
-        raise OutputError(
-            f"{job.work_path(split)}: the plan is gone",
-            remedy=f"copy .prep/ again from where the dataset was made, or {_START_OVER}",
-        )
+        raise _gone(job.work_path(split, _FILE))
     plan = _of_job(stored, job, split)
     if plan.tasks_after != num_tasks:
         raise FormatError(
@@ -225,10 +221,7 @@ class _PlanFile:
 def _require(root: str, fingerprint: str, split: str) -> _PlanFile:
     path = storage.join(root, WORK_FOLDER, fingerprint, split, _FILE)
     if (stored := _find(path)) is None:
-        raise FormatError(
-            f"{path}: no such file",
-            remedy="copy .prep/ again from where the dataset was made, or build it again with --overwrite",
-        )
+        raise _gone(path)
     return stored
 
 
@@ -332,5 +325,10 @@ def _offsets(table: pa.Table, *, first: int, rows: Sequence[int]) -> np.ndarray:
     return offsets
 
 
+def _gone(path: str) -> FormatError:
+    remedy = f"copy .prep/ again from where the dataset was made, or {_START_OVER}"
+    return FormatError(f"{path}: the plan is gone", remedy=remedy)
+
+
 def _not_a_plan(path: str, error: BaseException) -> FormatError:
-    return FormatError(f"{path}: not a plan ({error!r:.300})", remedy=_START_OVER)
+    return FormatError(f"{path}: the plan of the shards is damaged ({error!r:.300})", remedy=_START_OVER)

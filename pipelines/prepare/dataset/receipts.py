@@ -13,7 +13,7 @@ from pipelines.prepare.dataset.job import Job
 from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.sources.rows.unused_rows import RejectedRow
 from pipelines.prepare.tokenize import engines
-from tfrecord_io.errors import FormatError, LedgerError
+from tfrecord_io.errors import LedgerError
 from tfrecord_io.format import json_fields
 from tfrecord_io.format.json_fields import WRONG, Count, Fingerprint, Name, decoded, integer, items, mapping
 from tfrecord_io.manifest import LabelRange, Ledger, Shard, Split
@@ -61,17 +61,12 @@ def dump(receipt: Receipt) -> bytes:
     return (json.dumps(document, sort_keys=True, indent=1) + "\n").encode()
 
 
-def parse(text: bytes, *, path: str) -> Receipt:
-    """Parse a receipt; `path` names the file in errors. Raises: FormatError."""
-    try:
-        receipt: Receipt = decoded(Receipt, {"labels": None, **mapping(json_fields.load(text))})
-        # A manifest would refuse shards without examples or with a wrong ledger.
-        if not receipt.shards or not all(shard.num_examples and shard.ledger.balanced for shard in receipt.shards):
-            raise ValueError("it lists no shard, no example, or rows that are neither used nor rejected")
-    except WRONG as error:
-        raise FormatError(
-            f"{path}: not a receipt ({error!r})", remedy="delete the file; a resumed build makes its shard again"
-        ) from error
+def parse(text: bytes) -> Receipt:
+    """Parse a receipt. Raises: ValueError or KeyError."""
+    receipt: Receipt = decoded(Receipt, {"labels": None, **mapping(json_fields.load(text))})
+    # A manifest would refuse shards without examples or with a wrong ledger.
+    if not receipt.shards or not all(shard.num_examples and shard.ledger.balanced for shard in receipt.shards):
+        raise ValueError("it lists no shard, no example, or rows that are neither used nor rejected")
     return receipt
 
 
@@ -116,10 +111,9 @@ def find(job: Job, tasks: Sequence[ShardTask]) -> list[Receipt | None]:
     contents = dict(zip(paths, storage.read_many(paths), strict=True))
 
     def valid(task: ShardTask) -> Receipt | None:
-        path = job.receipt_path(task)
         try:
-            receipt = parse(contents.get(path) or b"", path=path)
-        except FormatError:
+            receipt = parse(contents.get(job.receipt_path(task)) or b"")
+        except WRONG:
             return None
         lengths = [shard.length for shard in receipt.shards]
         allowed: list[int | None] = [length for length in job.spec.layout.buckets if length in lengths] or [None]

@@ -54,10 +54,7 @@ def reserve(
     overwrite: bool,
     former: Manifest | None = None,
 ) -> None:
-    """Check the output like `check`; write `items`, the source's location and the tokenizer.
-
-    Raises: as `check`.
-    """
+    """Check the output like `check`; write `items`, the source's location and the tokenizer."""
     check(job.root, items=items, overwrite=overwrite, former=former)
     if overwrite and former is None:
         clear(job.root)

@@ -12,7 +12,6 @@ from pipelines.prepare.sources.rows.opening import OpenedSource
 from pipelines.prepare.sources.rows.user_functions import UserFunction
 from tfrecord_io.errors import FormatError
 from tfrecord_io.format import json_fields
-from tfrecord_io.format.json_fields import WRONG
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.shown import without_access
 
@@ -50,7 +49,7 @@ def read(root: str, fingerprint: str) -> Mapping[str, Any]:
         source.setdefault("more", [])
         for name in lists.keys() & source.keys() - {"more"}:
             source[name] = tuple(source[name])
-    except (FileNotFoundError, *WRONG) as error:
+    except (FileNotFoundError, *json_fields.WRONG) as error:
         raise FormatError(
             f"{path}: missing or damaged; this file says where the source of the dataset is",
             remedy="copy .prep/ again from where the dataset was made, or build it again with --overwrite",

@@ -13,10 +13,8 @@ import pyarrow as pa
 
 from pipelines.prepare import storage
 from pipelines.prepare.dedup import text_hashes
-from pipelines.prepare.dedup.text_hashes import EvaluationRuns
 from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.sources.columns import extraction
-from pipelines.prepare.sources.columns.extraction import ColumnPlan
 from pipelines.prepare.sources.parquet.groups import Pieces, cover
 from pipelines.prepare.sources.rows import unused_rows
 from pipelines.prepare.sources.rows.reading import RowReader, SplitSource
@@ -42,7 +40,7 @@ class Comparison:
     else None. `folder`: holds the files that tasks exchange. `sets`: names of the evaluation sets.
     """
 
-    columns: ColumnPlan
+    columns: extraction.ColumnPlan
     dedup: str | None
     train: int | None
     sets: tuple[str, ...]
@@ -81,9 +79,9 @@ class Part:
 def divide(
     splits: Mapping[str, SplitSource],
     *,
-    columns: ColumnPlan,
+    columns: extraction.ColumnPlan,
     dedup: str | None,
-    runs: EvaluationRuns | None,
+    runs: text_hashes.EvaluationRuns | None,
     across: bool,
     folder: str,
     inside: str | None,
@@ -119,7 +117,7 @@ def write_keys(comparison: Comparison, task: Part, progress: Progress) -> dict[s
     contaminated = [np.zeros(0, _FOUND)]
     plan, runs = comparison.columns, None
     if comparison.sets:
-        runs = EvaluationRuns.load(storage.read_bytes(storage.join(comparison.folder, _RUNS)))
+        runs = text_hashes.EvaluationRuns.load(storage.read_bytes(storage.join(comparison.folder, _RUNS)))
     base = np.uint64(task.split) << _ROW_BITS
     for first, batch in task.reader.read(task.pieces, plan.names):
         is_usable = extraction.validate(batch, plan) == ""

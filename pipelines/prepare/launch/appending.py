@@ -65,11 +65,6 @@ class Append:
         layout = dataclasses.replace(layout, bucket_lengths=lengths, max_length=lengths[-1])
         return dataclasses.replace(config, layout=layout)
 
-    @property
-    def former_files(self) -> Sequence[Entry]:
-        """Source files that the manifest lists; empty for the Hub, and for sources with too many files to list."""
-        return source_record.files_of(self.former)
-
     def require_same_request(self, config: PrepareConfig, listing: SourceListing, items: Mapping[str, Any]) -> None:
         """Check that options and source match the dataset, as far as possible before rows are located.
 

@@ -31,7 +31,6 @@ from pipelines.prepare.sources.columns.extraction import ColumnPlan
 from pipelines.prepare.sources.ingest import ingest
 from pipelines.prepare.sources.rows import opening, selection, unused_rows
 from pipelines.prepare.sources.rows.reading import SplitSource
-from pipelines.prepare.sources.rows.unused_rows import DecidedRows
 from tfrecord_io.errors import ConfigError
 from tfrecord_io.shown import some, without_access
 
@@ -120,7 +119,7 @@ def mark(
         unused = _compare(config, splits, columns, runs, runner=runner)
     marked = {}
     for name, split in splits.items():
-        decided = DecidedRows(
+        decided = unused_rows.DecidedRows(
             path=paths[name],
             num_rows=split.num_rows,
             share=max(1 - len(unused[name]) / split.num_rows, 1e-6),
@@ -169,8 +168,8 @@ def _compare(
         storage.delete(folder, inside=root)
     if conflicts:
         _log.warning(
-            "%s left out with another label than the row that was kept; correct the labels in the source, or leave "
-            "such rows out with a --filter (a build lists all duplicates in %s/*/decided of its output)",
+            "left out %s with another label than the kept row; correct the labels in the source, or leave such rows "
+            "out with a --filter (a build lists all duplicates in %s/*/decided of its output)",
             some(conflicts, "duplicate"),
             WORK_FOLDER,
         )

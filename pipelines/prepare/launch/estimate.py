@@ -11,7 +11,6 @@ import numpy as np
 from pipelines.prepare import runners
 from pipelines.prepare.launch.open_job import OpenJob, open_job, open_request
 from pipelines.prepare.launch.split_plans import find_unused, hub_requests, plan_splits
-from pipelines.prepare.layouts.crosscheck import engine_of
 from pipelines.prepare.layouts.packing import pack
 from pipelines.prepare.options.bucket_lengths import choose, length_index
 from pipelines.prepare.options.config import PrepareConfig
@@ -98,7 +97,7 @@ def estimate(config: PrepareConfig) -> list[Estimate]:
 
 
 def _of_split(plan: SplitPlan, sample: Sample, opened: OpenJob) -> Estimate:
-    config, spec, split = opened.config, opened.job.spec, opened.source.splits[plan.split]
+    config, spec, split = opened.config, opened.job.spec, opened.job.splits[plan.split]
     rows = split.num_rows
     # Scale by record bytes, since records may hold little of a long text.
     scale = plan.predicted_bytes / max(sample.output_bytes, 1e-9)
@@ -137,8 +136,8 @@ def _of_split(plan: SplitPlan, sample: Sample, opened: OpenJob) -> Estimate:
         layouts=layouts,
         functions=tuple(f"--{function.kind} {function.spec}" for function in config.source.functions),
         chats=spec.columns.chats,
-        row=f"a {by} of a file (change with --sample-by {others})" if opened.source.kind == "text" else "",
-        engine=engine_of(opened.encoder),
+        row=f"a {by} of a file (change with --sample-by {others})" if opened.identity["kind"] == "text" else "",
+        engine=opened.encoder.engine,
         fim=sample.fim,
         requests=hub_requests(split.groups, plan),
     )

@@ -21,7 +21,6 @@ from pipelines.prepare.process.cores import cores
 from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.runners.runner import Runner, Work
 from pipelines.prepare.sources.ingest import ingest
-from pipelines.prepare.sources.ingest.ingest import IngestSource, IngestTask
 from pipelines.prepare.sources.parquet import access
 from pipelines.prepare.sources.parquet.groups import Groups
 from pipelines.prepare.sources.resolve.data_files import DataFile
@@ -88,8 +87,8 @@ def _is_readable(file: DataFile, opened: OpenedSource, *, root: str) -> bool:
 
 
 def ingest_files(
-    source: IngestSource,
-    tasks: Sequence[IngestTask],
+    source: ingest.IngestSource,
+    tasks: Sequence[ingest.IngestTask],
     *,
     opened: OpenedSource,
     root: str,
@@ -98,10 +97,7 @@ def ingest_files(
     runner: Runner,
     progress: Progress,
 ) -> None:
-    """Ingest a source on `runner` as job `name`-ingest if all workers can read the files, else in local processes.
-
-    Raises: as `locate_rows`.
-    """
+    """Ingest a source on `runner` as job `name`-ingest if all workers can read the files, else in local processes."""
     reservation.remove_copies(root, but=source.folder)  # there may not be room for two copies
     files = {file.path: file for stream in source.streams.values() for file in stream.files}.values()
     if not files or not all(_is_readable(file, opened, root=root) for file in files):

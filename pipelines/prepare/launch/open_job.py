@@ -19,7 +19,6 @@ from pipelines.prepare.options import bucket_lengths
 from pipelines.prepare.options.config import PrepareConfig, SourceConfig
 from pipelines.prepare.plan import sampling
 from pipelines.prepare.plan.planning import ShardSpec
-from pipelines.prepare.process import threads
 from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.runners.runner import Runner
 from pipelines.prepare.sources.columns import chats, preferences
@@ -28,10 +27,8 @@ from pipelines.prepare.sources.columns.extraction import ColumnPlan, Inputs
 from pipelines.prepare.sources.resolve import reader_options
 from pipelines.prepare.sources.resolve.library import LateKeysError
 from pipelines.prepare.sources.rows import opening, selection, unused_rows, user_functions
-from pipelines.prepare.sources.rows.opening import OpenedSource
-from pipelines.prepare.sources.rows.reading import Source, SplitSource
+from pipelines.prepare.sources.rows.reading import SplitSource
 from pipelines.prepare.sources.rows.selection import HoldOut
-from pipelines.prepare.sources.rows.user_functions import UserFunction
 from pipelines.prepare.tokenize import engines, saved_copy, tokenization
 from pipelines.prepare.tokenize.ragged import id_dtype
 from tfrecord_io import manifest
@@ -50,8 +47,8 @@ class OpenRequest:
     """
 
     config: PrepareConfig
-    functions: Sequence[UserFunction]
-    source: OpenedSource
+    functions: Sequence[user_functions.UserFunction]
+    source: opening.OpenedSource
     tokenizer: engines.HFTokenizer
     tokenizer_files: saved_copy.Files
     facts: TokenizerFacts
@@ -155,15 +152,9 @@ def open_request(config: PrepareConfig) -> OpenRequest:
     if (append := Append.to(config.output.root) if config.append else None) is not None:
         config = append.with_known_lengths(config)
     inputs, functions = layouts.inputs_of(config.layout, config.source), user_functions.find(config.source.functions)
-    # `datasets` would use a half-imported transformers from sys.modules: import it before the threads.
-    tokenization.import_libraries(config.tokenizer)
-    # Threads help, since reading footers and computing digests mostly releases the interpreter lock.
-    former = () if append is None else append.former_files
-    opened = threads.in_background(lambda: find_source(config.source, inputs, former=former))
-    loaded = threads.in_background(lambda: tokenization.resolve(config.tokenizer, template=config.layout.chat_template))
-    threads.wait_for(opened, loaded)
-    source, columns = opened.result()
-    tokenizer, files = loaded.result()
+    former = () if append is None else source_record.files_of(append.former)
+    source, columns = find_source(config.source, inputs, former=former)
+    tokenizer, files = tokenization.resolve(config.tokenizer, template=config.layout.chat_template)
     request = OpenRequest(
         config=config,
         functions=functions,
@@ -193,7 +184,7 @@ def columns_read(config: SourceConfig, inputs: Inputs) -> tuple[str, ...] | None
 
 def find_source(
     config: SourceConfig, inputs: Inputs, *, former: Sequence[Mapping[str, Any]] = ()
-) -> tuple[OpenedSource, ColumnPlan | None]:
+) -> tuple[opening.OpenedSource, ColumnPlan | None]:
     """Open the source and plan its columns from their types; the plan is None if user functions determine the columns.
 
     `former`: as in `opening.open_source`. Raises: SourceError; ColumnError.
@@ -212,14 +203,13 @@ def find_source(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OpenJob:
-    """Job with located rows: `job` is the part that is sent to workers.
+    """Job with located rows: `job` is the part that is sent to workers, without the locations of rows.
 
     `items`: the fingerprint's content. `source_rows`: rows of each source split. `request`: with the lengths that
     `--bucket-lengths auto` chose.
     """
 
     request: OpenRequest
-    source: Source
     encoder: layouts.BatchEncoder
     job: Job
     items: Mapping[str, Any]
@@ -229,8 +219,13 @@ class OpenJob:
     def config(self) -> PrepareConfig:
         return self.request.config
 
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        """Identity of the source, as in `SourceListing`."""
+        return self.request.source.listing.identity
+
     def reserve(self) -> None:
-        """Claim the output and write the job's files. Raises: as `reservation.reserve`."""
+        """Claim the output and write the job's files."""
         request = self.request
         place = source_record.location_of(self.config.source, request.source, request.functions)
         reservation.reserve(
@@ -241,7 +236,7 @@ class OpenJob:
             overwrite=self.config.overwrite,
             former=request.former,
         )
-        for split in self.source.splits.values():
+        for split in self.job.splits.values():
             if (decided := split.reader.decided) and decided.content is not None:
                 content = unused_rows.encode(decided.content, decided_for=decided.decided_for)
                 storage.write_bytes(decided.path, content, inside=self.job.root)
@@ -308,7 +303,7 @@ def _open_job(request: OpenRequest, *, runner: Runner, progress: Progress) -> Op
         root=config.output.root,
         name=config.output.name,
         fingerprint=identity,
-        splits={name: split.without_groups() for name, split in splits.items()},
+        splits=splits,
         engine=config.engine,
         ingested=ingested,
         strict=config.max_error_rate == 0,
@@ -316,7 +311,6 @@ def _open_job(request: OpenRequest, *, runner: Runner, progress: Progress) -> Op
     )
     return OpenJob(
         request=request,
-        source=dataclasses.replace(source, splits=splits),
         encoder=encoder,
         job=append.continued(job, observed) if append else job,
         items=items,
@@ -328,9 +322,7 @@ def _with_lengths(
     request: OpenRequest, columns: ColumnPlan, encoder: layouts.BatchEncoder, splits: Mapping[str, SplitSource]
 ) -> OpenRequest:
     config = request.config
-    plain = dataclasses.replace(config, layout=dataclasses.replace(config.layout, bucket_lengths=None))
-    spec = dataclasses.replace(request, config=plain).shard_spec(columns, encoder)
-    row_tokens, weights = sampling.row_lengths(spec, encoder, splits)
+    row_tokens, weights = sampling.row_lengths(request.shard_spec(columns, encoder), encoder, splits)
     chosen = bucket_lengths.choose(
         row_tokens,
         count=bucket_lengths.automatic_count(config.layout.bucket_lengths) or 1,

@@ -36,10 +36,7 @@ Planned = tuple[planning.SplitPlan, Sample]
 
 
 def plan_splits(opened: OpenJob, splits: Iterable[str]) -> dict[str, Planned]:
-    """Sample and plan `splits`, and log warnings about the samples.
-
-    Raises: as `plan_one`; ConfigError if the manifest could not list all shards.
-    """
+    """Sample and plan `splits`, and log warnings about them. Raises: ConfigError if there are too many shards."""
     planned = {split: plan_one(opened, split) for split in splits}
     _require_room(opened, planned)
     _warn_of_requests(opened, planned)
@@ -73,18 +70,17 @@ def _require_room(opened: OpenJob, planned: Mapping[str, Planned]) -> None:
 def _warn_of_requests(opened: OpenJob, planned: Mapping[str, Planned]) -> None:
     requests = num_bytes = 0
     for split, (plan, _) in planned.items():
-        groups = opened.source.splits[split].groups
+        groups = opened.job.splits[split].groups
         if split_requests := hub_requests(groups, plan):
             requests += split_requests
             num_bytes += int(groups.stored_bytes.sum())
     if requests > _HUB_REQUESTS:
         _log.warning(
-            "the rows are read from the Hub by up to %s requests, and the Hub allows %s per IP address in five "
-            "minutes, so reading may take %.1f hours; copy the %.1f GB to a disk or a bucket first, which takes one "
-            "request per file: hf download --repo-type dataset",
+            "reading the rows may take %.1f hours: it needs up to %s requests, and the Hub allows %s per IP address "
+            "in five minutes; download the %.1f GB first with `hf download --repo-type dataset`",
+            requests / _HUB_REQUESTS / 12,
             f"{requests:,}",
             f"{_HUB_REQUESTS:,}",
-            requests / _HUB_REQUESTS / 12,
             num_bytes / 1e9,
         )
 
@@ -98,12 +94,13 @@ def hub_requests(groups: Groups, plan: planning.SplitPlan) -> int:
 
 def plan_one(opened: OpenJob, split: str) -> Planned:
     """Sample and plan one split. Raises: as `sampling.measure`; ConfigError if a shard has no room for one record."""
-    config, spec, source = opened.config, opened.job.spec, opened.source.splits[split]
+    config, spec, source = opened.config, opened.job.spec, opened.job.splits[split]
     stages.begin(f"sampling {some(source.num_rows, 'row')} of {split}")
     sample = measure(spec, opened.encoder, source)
     if config.output.shard_bytes < sample.record_bytes:
         raise ConfigError(
-            f"--shard-size {config.output.shard_bytes:,} bytes, but one record takes about {sample.record_bytes:,.0f}",
+            f"--shard-size {config.output.shard_bytes:,} bytes, but one record takes about {sample.record_bytes:,.0f} "
+            "bytes",
             remedy="give a larger --shard-size; the default is 100MB",
         )
     # If a task makes a file per record length, the largest file has the size of a shard.
@@ -116,16 +113,15 @@ def plan_one(opened: OpenJob, split: str) -> Planned:
         shard_bytes=task_bytes,
         seed=config.seed,
         shuffle=config.shuffle,
-        tasks_before=opened.job.splits[split].tasks_before,
         runs=_runs(opened, source, blocks, shard_bytes=task_bytes),
     )
     return plan, sample
 
 
 def _runs(opened: OpenJob, source: SplitSource, blocks: planning.Blocks, *, shard_bytes: int) -> np.ndarray | None:
-    listing, groups = opened.request.source.listing, source.groups
+    first, groups = opened.request.source.listing.splits[source.source_split][0], source.groups
     # Runs are used even if remote workers read copies, so that the plan is the same.
-    on_hub = opened.source.kind == "hub" or listing.splits[source.source_split][0].path.startswith("hf://")
+    on_hub = opened.identity["kind"] == "hub" or first.path.startswith("hf://")
     if not on_hub or groups.files[0].ingested:
         return None
     return planning.runs_of(
@@ -254,7 +250,8 @@ def _warn_of_labels(samples: Mapping[str, Sample], *, whole_floats: bool) -> Non
     labelled = [sample for split, sample in samples.items() if split not in without and len(sample.labels)]
     if without and not whole_floats:
         _log.warning(
-            "split %s: all sampled labels are -1, which means no label, so classification leaves these rows out",
+            "split %s: all sampled labels are -1, which means no label, so a classifier is trained without them; "
+            "choose splits that have labels with --split",
             ", ".join(without),
         )
     if not labelled:
@@ -262,17 +259,11 @@ def _warn_of_labels(samples: Mapping[str, Sample], *, whole_floats: bool) -> Non
     labels = np.unique(np.concatenate([sample.labels for sample in labelled]))
     all_seen = all(sample.read.whole for sample in labelled)
     if whole_floats:
-        _log.warning(
-            "labels are whole numbers from %d to %d stored as floats, so they are treated as numbers to predict; give "
-            "--label-classes to make each number a class",
-            labels[0],
-            labels[-1],
-        )
+        problem = " stored as floats, so they are treated as numbers to predict"
     elif labels[0] != 0 or (all_seen and len(labels) <= labels[-1]):
-        _log.warning(
-            "labels are whole numbers from %d to %d, which is right for numbers to predict, but classes must be 0 to "
-            "n - 1%s; give --label-classes to make each number a class",
-            labels[0],
-            labels[-1],
-            " (-1 means no label)" if labels[0] == UNLABELLED else "",
-        )
+        no_label = " (-1 means no label)" if labels[0] == UNLABELLED else ""
+        problem = f", which is right for numbers to predict, but classes must be 0 to n - 1{no_label}"
+    else:
+        return
+    advice = "give --label-classes to make each number a class"
+    _log.warning("labels are whole numbers from %d to %d%s; %s", labels[0], labels[-1], problem, advice)

@@ -26,7 +26,6 @@ from pipelines.prepare.tokenize.chat import environment
 from pipelines.prepare.tokenizer_training import texts, tokenizer_folder, training
 from pipelines.prepare.tokenizer_training.styles import StyleTemplate
 from pipelines.prepare.tokenizer_training.texts import RowCounts, TrainingTexts
-from pipelines.prepare.tokenizer_training.training import TokenizerEvaluation
 from tfrecord_io.errors import ColumnError, ConfigError
 from tfrecord_io.shown import some
 
@@ -43,7 +42,7 @@ class TrainedTokenizer:
     rows: RowCounts
     sampled_rows: int
     vocab_size: int
-    evaluation: TokenizerEvaluation
+    evaluation: training.TokenizerEvaluation
     seconds: float
 
     def to_json(self) -> dict[str, Any]:

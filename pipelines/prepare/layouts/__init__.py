@@ -23,8 +23,6 @@ from pipelines.prepare.layouts.chat import ANSWERS, CHAT, PACKED_CHAT
 from pipelines.prepare.layouts.documents import CONCAT, PACK
 from pipelines.prepare.layouts.pad import PAD, TOKENS
 from pipelines.prepare.layouts.preference import PREFERENCE
-from pipelines.prepare.layouts.rows_builder import LengthGroup as LengthGroup
-from pipelines.prepare.layouts.rows_builder import length_groups as length_groups
 from pipelines.prepare.layouts.seq2seq import SEQ2SEQ
 from pipelines.prepare.layouts.windows import QA, WINDOWS
 from pipelines.prepare.options.config import LayoutConfig, SourceConfig

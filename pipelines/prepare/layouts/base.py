@@ -120,8 +120,11 @@ class Builder(abc.ABC):
     """Base class of builders.
 
     `rows_used`: number of rows in records. `tokens_cut`: number of tokens of used rows that are in no record. Both are
-    final after the last chunk.
+    final after the last chunk. `length`, `rows`: set by `by_length`.
     """
+
+    length: int | None = None
+    rows: np.ndarray | None = None
 
     def __init__(self) -> None:
         self.rows_used = self.tokens_cut = 0
@@ -143,6 +146,13 @@ class Builder(abc.ABC):
     def chunks(self, rng: np.random.Generator | None) -> Iterator[dict[str, np.ndarray]]:
         """Yield arrays [n, ...] of n records by feature name, shuffled with `rng`. Empties the builder."""
 
+    def by_length(self) -> Sequence[Builder]:
+        """Return a builder per record length that rows have; only this builder if all records have one length.
+
+        `length` is the record length, and `rows` int64 has the indices of its rows among the task's usable rows.
+        """
+        return (self,)
+
     @abc.abstractmethod
     def lineage(self, rng: np.random.Generator | None) -> Lineage:
         """Return the lineage of the records that `chunks` would yield. Empties the builder."""
@@ -151,17 +161,16 @@ class Builder(abc.ABC):
 class BatchEncoder(abc.ABC):
     """Base class of encoders: a tokenizer set up for one layout. Can be pickled.
 
-    `concurrent`: calling `encode` in several threads at once is faster. `may_reject`: `encode` may reject rows.
-    `reference`: the same encoder with the reference engine; None if this encoder already uses it. `notes`: lines to
-    print before the build.
+    `engine`: name and version. `concurrent`: calling `encode` in several threads at once is faster. `reference`: the
+    same encoder with the reference engine; None if this encoder already uses it. `notes`: lines to print before the
+    build.
     """
 
-    may_reject = False
     notes: tuple[str, ...] = ()
     reference: BatchEncoder | None = None
 
     def __init__(self, tokenizing: Tokenizing) -> None:
-        self.engine, self.engine_version = tokenizing.name, tokenizing.version
+        self.engine = f"{tokenizing.name} {tokenizing.version}"
         self.concurrent = tokenizing.concurrent
 
     @abc.abstractmethod
@@ -262,10 +271,7 @@ def input_ids(length: int) -> Feature:
 
 def permuted(count: int, rng: np.random.Generator | None) -> np.ndarray:
     """Return the numbers below `count`, int64 [count]: shuffled, or ascending if `rng` is None."""
-    order = np.arange(count)
-    if rng is not None:
-        rng.shuffle(order)
-    return order
+    return np.arange(count) if rng is None else rng.permutation(count)
 
 
 def count_tokens(columns: Mapping[str, np.ndarray], schema: Schema) -> np.ndarray:

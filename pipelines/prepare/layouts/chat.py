@@ -1,15 +1,8 @@
 """Layout `chat`: conversations rendered by the tokenizer's chat template, with a loss mask on the assistant's text.
 
-Other forms of conversations are converted to messages first (`sources.columns.chats`). The ids equal
-`tokenizer.apply_chat_template(messages, tools=tools)`; docs/format.md has an example.
-
-A long conversation loses whole turns at one end. Cutting on the right keeps the oldest turns and ends with an answer.
-Cutting on the left keeps the system prompt and the latest turns, beginning with a question. With --learn last and
---learn each, the learned answer is the last one, so conversations are always cut on the left. With --learn each a
-conversation becomes one record per answer; answers that do not fit even with one question are left out.
-
-If prompt and completion are plain texts, no template applies unless --chat-template names one, as in TRL 1.16
-(`SFTTrainer._prepare_dataset`): the tokens are BOS (if the tokenizer begins texts with it), prompt, completion, EOS.
+Other forms of conversations are converted to messages first (`sources.columns.chats`). docs/format.md specifies ids,
+mask and truncation. If prompt and completion are plain texts, no template applies unless --chat-template names one, as
+in TRL 1.16 (`SFTTrainer._prepare_dataset`).
 """
 
 from __future__ import annotations
@@ -92,8 +85,6 @@ def _open_encoder(context: LayoutContext) -> _LearningEncoder:
 
 
 class _LearningEncoder(RowsEncoder):
-    may_reject = True
-
     def __init__(self, engine: Engine, context: LayoutContext, aligner: Aligner) -> None:
         mask = feature("loss_mask", "1 on the tokens to be learned", context.length)
         field = Field(feature=mask, side=context.facts.padding_side, laid_out=UINT8)

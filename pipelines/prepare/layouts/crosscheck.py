@@ -26,11 +26,6 @@ def chosen(numbers: np.ndarray, *, seed: int) -> np.ndarray:
     return np.flatnonzero(mixed(states) < np.uint64(2**64 // _ONE_IN))
 
 
-def engine_of(encoder: BatchEncoder) -> str:
-    """Return the engine's name and version, as in receipts and manifests."""
-    return f"{encoder.engine} {encoder.engine_version}"
-
-
 def compare(encoder: BatchEncoder, rows: Rows, encoded: Encoded, *, which: np.ndarray, split: str) -> int:
     """Encode the rows at the indices `which` with the reference too. Return their number, 0 without a fast engine.
 
@@ -42,7 +37,7 @@ def compare(encoder: BatchEncoder, rows: Rows, encoded: Encoded, *, which: np.nd
     if differ.any():
         row = int(rows.numbers[which[differ][0]])
         raise TokenizerError(
-            f"row {row:,} of {split}: the engine {engine_of(encoder)} gives other tokens than the reference tokenizer",
+            f"row {row:,} of {split}: the engine {encoder.engine} gives other tokens than the reference tokenizer",
             remedy="run the same command again with --engine hf, which makes every shard with the reference "
             "tokenizer, and report the text of this row to the project's issue tracker",
         )

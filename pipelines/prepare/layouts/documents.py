@@ -1,14 +1,9 @@
 """Layouts `concat` and `pack`: a record of L tokens holds several documents, each with its special tokens.
 
-concat: documents are joined, then cut at every L-th token. Only the last record of a shard has padding. With
---segments, records have segment ids and positions instead of `num_tokens`, so that a model can attend within one
-document only. A document that continues in the next record is segment 1 there and starts at position 0 again, as in
-Grain's `ConcatThenSplitIterDataset`.
+concat: documents are joined, then cut at every L-th token, with --segments as in Grain's `ConcatThenSplitIterDataset`.
+pack: a record holds whole documents, each with its own segment and positions (see `packing`).
 
-pack: a record holds whole documents, each with its own segment and positions (see `packing`). Only documents of more
-than L tokens are split; with `--long-documents` they are truncated or left out instead.
-
-docs/format.md has examples.
+docs/format.md specifies both.
 """
 
 from collections.abc import Iterator, Mapping
@@ -126,7 +121,6 @@ class _DocumentEncoder(base.BatchEncoder):
         self._context = context
         self._frame = open_frame(context.tokenizer, context.layout.special_tokens)
         self._left_out = left_out_bos(context.tokenizer, context.layout.special_tokens)
-        self.may_reject = context.layout.long_documents == "drop"
         self._fim = self._open_fill_in_middle() if context.layout.fim_rate else None
         if self._fim is not None and context.layout.fim_tokens is None:
             self.notes = (f"fill-in-the-middle uses the sentinel tokens {' '.join(self._fim.tokens)}",)
@@ -150,7 +144,7 @@ class _DocumentEncoder(base.BatchEncoder):
             documents, kinds = self._fim.encode(rows, self._engine)
         documents = framed(documents, self._frame)
         is_longer = documents.lengths > self._context.length
-        reasons = np.where(is_longer & self.may_reject, "too_long", "").astype(object)
+        reasons = np.where(is_longer & (self._context.layout.long_documents == "drop"), "too_long", "").astype(object)
         if self._fim is not None:
             fim = fill_in_middle.counts(kinds[reasons == ""], is_longer=is_longer[reasons == ""])
         return base.Encoded(

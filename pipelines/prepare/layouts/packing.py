@@ -1,9 +1,7 @@
 """Pack whole documents into rows of exactly L tokens, with little padding, without splitting short documents.
 
-The longest pieces are placed first. A piece goes into the row with the least room that suffices; of several such rows,
-into the one that got its last piece most recently. This is best-fit decreasing bin packing (Ding et al.,
-arXiv:2404.10830). It puts rows of short documents last, so rows are then sorted by the place in the shard of the piece
-that was put into them first. The pieces in a row are in the shard's order too. docs/format.md has an example.
+This is best-fit decreasing bin packing (Ding et al., arXiv:2404.10830). It puts rows of short documents last, so rows
+are then sorted by the place in the shard of the piece that was put into them first. docs/format.md has an example.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
 """Layouts `pad` and `tokens`: each row becomes one padded record. docs/format.md has examples.
 
-pad: the result of `tokenizer(text, pair, padding="max_length")`. With --bucket-lengths records have one of several
-lengths (see `rows_builder`).
-
-tokens: each word's tag labels the word's first token. With `--label-all-tokens` it labels all tokens of the word, but
-those after the first of a B-PER word get I-PER if that tag exists, as in run_ner.py of `transformers`. Positions
-without a label have `tag_mask` 0.
+pad: the result of `tokenizer(text, pair, padding="max_length")`.
+tokens: a word's tag labels the word's first token, or with `--label-all-tokens` all of its tokens, as in run_ner.py of
+`transformers`. Positions without a label have `tag_mask` 0.
 """
 
 from __future__ import annotations
@@ -43,10 +40,8 @@ class PadEncoder(RowsEncoder):
         only, pad_type = encoder.only_type, context.tokenizer.pad_token_type_id
         fields = token_fields(context, constant_type=only if only == pad_type else None)
         super().__init__(encoder, context, [*fields, *more])
-        truncation = context.layout.truncation
-        self.may_reject = truncation != "longest_first"
         self._encoder = encoder
-        self._impossible = "too_long" if truncation == "do_not_truncate" else "cannot_truncate"
+        self._impossible = "too_long" if context.layout.truncation == "do_not_truncate" else "cannot_truncate"
 
     @classmethod
     def open(cls, context: LayoutContext) -> PadEncoder:

@@ -1,21 +1,15 @@
-"""Layout `preference`: a prompt with its chosen and its rejected answer becomes one record.
+"""Layout `preference`: a prompt with its chosen and its rejected answer becomes one record (docs/format.md).
 
 Ids equal the output of `DPOTrainer._prepare_dataset` in TRL 1.16. Masks equal the output of TRL's
-`DataCollatorForPreference` with keep_start, or for `--truncation-side left` with keep_end.
-
-                        conversations                                  plain texts
-    prompt              the template with the generation prompt        the tokenizer's own row, without EOS
-    prompt + answer     the template without it                        joined, with EOS unless the answer ends with it
-
-An answer starts where the tokens of the prompt alone first differ from either row. That may be before the end of the
-prompt if the template or the tokenizer writes the prompt differently when an answer follows.
+`DataCollatorForPreference` with keep_start, or for `--truncation-side left` with keep_end. An answer starts where the
+tokens of the prompt alone first differ from either row, which may be before the end of the prompt.
 """
 
 from __future__ import annotations
 
-import dataclasses
+import abc
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,23 +22,15 @@ from pipelines.prepare.layouts.rows_builder import UINT8, Field, RowsEncoder
 from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.sources.columns.extraction import Inputs, Rows
 from pipelines.prepare.sources.columns.preferences import ANSWERS
-from pipelines.prepare.tokenize.chat.template import open_template
+from pipelines.prepare.tokenize.chat.template import ChatRenderer, open_template
 from pipelines.prepare.tokenize.engines import Engine, utf8_of
 from pipelines.prepare.tokenize.ragged import RaggedTokens
 from pipelines.prepare.tokenize.special_tokens import DocumentFrame, framed, open_frame
 from tfrecord_io.errors import ConfigError, TokenizerError
 from tfrecord_io.schema import ROLES, Side
 
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Texts:
-    """The prompts, and the prompts with each answer; `reasons` and `details` as in `Encoded`."""
-
-    prompt: pa.Array
-    chosen: pa.Array
-    rejected: pa.Array
-    reasons: np.ndarray
-    details: Mapping[int, str] = dataclasses.field(default_factory=dict)
+# Prompts, prompts with chosen answers, and prompts with rejected answers; `reasons` and `details` as in `Encoded`.
+_Texts = tuple[Sequence[pa.Array], np.ndarray, Mapping[int, str]]
 
 
 def _inputs(source: SourceConfig) -> Inputs:
@@ -64,46 +50,17 @@ def _open_encoder(context: LayoutContext) -> _PreferenceEncoder:
             f"--layout preference with --truncation {truncation}: this layout cuts both answers in the same way",
             remedy="leave --truncation out, or give --truncation do_not_truncate",
         )
-    texts = (_PlainTexts if context.columns.joins_pairs else _ChatTexts)(context)
-    return beside_reference(lambda engine: _PreferenceEncoder(engine, context, texts), *open_engines(context))
-
-
-class _PlainTexts:
-    def __init__(self, context: LayoutContext) -> None:
-        tokenizer = context.tokenizer
-        if (eos := tokenizer.eos_token) is None:
-            raise TokenizerError(
-                "--layout preference ends an answer with the EOS token, but this tokenizer has none",
-                remedy="set eos_token in its tokenizer_config.json",
-            )
-        self._eos, self.frame = str(eos), open_frame(tokenizer, "tokenizer")
-        self.notes: tuple[str, ...] = ()
-        if tokenizer.chat_template:
-            self.notes = (
-                "prompts and answers are plain texts, so they are joined without a chat template, as in TRL; add "
-                "--chat-template default to use the tokenizer's",
-            )
-
-    def of(self, rows: Rows) -> _Texts:
-        chosen, rejected = (rows.nested[side].cast(pa.large_string()) for side in ANSWERS)
-        if "prompt" in rows.nested:
-            prompt = rows.nested["prompt"].cast(pa.large_string())
-        else:
-            prompt, chosen, rejected = _without_shared(chosen, rejected)
-        reasons = np.full(len(rows), "", dtype=object)
-        if "prompt" not in rows.nested:
-            reasons[np.asarray(pc.equal(prompt, ""))] = "prompt_empty"
-        reasons[np.asarray(pc.equal(chosen, rejected))] = "answers_equal"
-        for side, answer in (("rejected", rejected), ("chosen", chosen)):
-            reasons[np.asarray(pc.equal(answer, ""))] = f"{side}_empty"
-        return _Texts(
-            prompt=prompt, chosen=self._joined(prompt, chosen), rejected=self._joined(prompt, rejected), reasons=reasons
-        )
-
-    def _joined(self, prompt: pa.Array, answer: pa.Array) -> pa.Array:
-        ends = pc.ends_with(answer, self._eos)
-        end = pc.if_else(ends, pa.scalar("", pa.large_string()), pa.scalar(self._eos, pa.large_string()))
-        return pc.binary_join_element_wise(prompt, answer, end, pa.scalar("", pa.large_string()))
+    if context.columns.joins_pairs:
+        return beside_reference(lambda engine: _PlainEncoder(engine, context), *open_engines(context))
+    layout = context.layout
+    template = open_template(
+        context.tokenizer,
+        date=layout.chat_date,
+        name=layout.chat_template,
+        options=layout.chat_options,
+        finds_answers=False,
+    )
+    return beside_reference(lambda engine: _ChatEncoder(engine, context, template), *open_engines(context))
 
 
 def _without_shared(chosen: pa.Array, rejected: pa.Array) -> tuple[pa.Array, pa.Array, pa.Array]:
@@ -141,32 +98,6 @@ def _strings(texts: RaggedTokens) -> pa.Array:
     return pa.LargeStringArray.from_buffers(len(texts), offsets, data)
 
 
-class _ChatTexts:
-    frame = DocumentFrame()
-
-    def __init__(self, context: LayoutContext) -> None:
-        layout = context.layout
-        self._template = open_template(
-            context.tokenizer,
-            date=layout.chat_date,
-            name=layout.chat_template,
-            options=layout.chat_options,
-            finds_answers=False,
-        )
-        self.notes = self._template.notes
-
-    def of(self, rows: Rows) -> _Texts:
-        rendered = self._template.render(rows.nested)
-        first = np.searchsorted(rendered.owners, np.arange(len(rows)))
-        # Rejected rows have one empty text instead of three.
-        prompt, chosen, rejected = (
-            rendered.texts.strings.take(pa.array(first + (rendered.reasons == "") * at)) for at in range(3)
-        )
-        return _Texts(
-            prompt=prompt, chosen=chosen, rejected=rejected, reasons=rendered.reasons, details=rendered.details
-        )
-
-
 def _fields(side: Side, context: LayoutContext) -> tuple[Field, Field]:
     roles: Any = (f"{side}_ids", f"{side}_mask", f"{side}_loss_mask")
     ids, mask, learned = (feature(role, ROLES[role].meaning, context.length) for role in roles)
@@ -174,17 +105,19 @@ def _fields(side: Side, context: LayoutContext) -> tuple[Field, Field]:
 
 
 class _PreferenceEncoder(RowsEncoder):
-    may_reject = True
+    _frame = DocumentFrame()
 
-    def __init__(self, engine: Engine, context: LayoutContext, texts: _PlainTexts | _ChatTexts) -> None:
+    def __init__(self, engine: Engine, context: LayoutContext) -> None:
         super().__init__(engine, context, list(itertools.chain(*(_fields(side, context) for side in ANSWERS))))
-        self._engine, self._texts, self.notes = engine, texts, texts.notes
-        self._cuts_left = context.tokenizer.truncation_side == "left"
+        self._engine, self._cuts_left = engine, context.tokenizer.truncation_side == "left"
+
+    @abc.abstractmethod
+    def _texts(self, rows: Rows) -> _Texts: ...
 
     def notes_on(self, rows: Rows) -> tuple[str, ...]:
-        texts = self._texts.of(rows)
+        texts, reasons, _ = self._texts(rows)
         prompts, *_, starts = self._tokens(texts)
-        count = int(np.count_nonzero((starts < prompts.lengths) & (texts.reasons == "")))
+        count = int(np.count_nonzero((starts < prompts.lengths) & (reasons == "")))
         if not count:
             return ()
         return (
@@ -193,9 +126,9 @@ class _PreferenceEncoder(RowsEncoder):
         )
 
     def encode(self, rows: Rows) -> Encoded:
-        texts = self._texts.of(rows)
+        texts, reasons, details = self._texts(rows)
         _, *answered, starts = self._tokens(texts)
-        reasons = self._reasons(texts.reasons, starts, *answered)
+        reasons = self._reasons(reasons, starts, *answered)
         ragged: dict[str, RaggedTokens] = {}
         for side, ids in zip(ANSWERS, answered, strict=True):
             ragged |= self._row(side, ids, starts)
@@ -207,15 +140,12 @@ class _PreferenceEncoder(RowsEncoder):
             reasons=reasons,
             full_lengths=np.maximum(*lengths.values()),
             tokens_cut=int(np.asarray(cut)[reasons == ""].sum()),
-            details=texts.details,
+            details=details,
             side_lengths=lengths,
         )
 
-    def _tokens(self, texts: _Texts) -> tuple[RaggedTokens, RaggedTokens, RaggedTokens, np.ndarray]:
-        prompts, chosen, rejected = (
-            framed(self._engine.encode(column), self._texts.frame)
-            for column in (texts.prompt, texts.chosen, texts.rejected)
-        )
+    def _tokens(self, texts: Sequence[pa.Array]) -> tuple[RaggedTokens, RaggedTokens, RaggedTokens, np.ndarray]:
+        prompts, chosen, rejected = (framed(self._engine.encode(column), self._frame) for column in texts)
         starts = np.minimum(prompts.common_prefixes(chosen), prompts.common_prefixes(rejected))
         return prompts, chosen, rejected, starts
 
@@ -242,6 +172,55 @@ class _PreferenceEncoder(RowsEncoder):
         kept = np.minimum(ids.lengths, self._context.length)
         first = (ids.lengths - kept) * self._cuts_left
         return {f"{side}_input_ids": ids.part(first, kept), f"{side}_loss_mask": mask.part(first, kept)}
+
+
+class _PlainEncoder(_PreferenceEncoder):
+    def __init__(self, engine: Engine, context: LayoutContext) -> None:
+        super().__init__(engine, context)
+        tokenizer = context.tokenizer
+        if (eos := tokenizer.eos_token) is None:
+            raise TokenizerError(
+                "--layout preference ends an answer with the EOS token, but this tokenizer has none",
+                remedy="set eos_token in its tokenizer_config.json",
+            )
+        self._eos, self._frame = str(eos), open_frame(tokenizer, "tokenizer")
+        if tokenizer.chat_template:
+            self.notes = (
+                "prompts and answers are plain texts, so they are joined without a chat template, as in TRL; add "
+                "--chat-template default to use the tokenizer's",
+            )
+
+    def _texts(self, rows: Rows) -> _Texts:
+        chosen, rejected = (rows.nested[side].cast(pa.large_string()) for side in ANSWERS)
+        if "prompt" in rows.nested:
+            prompt = rows.nested["prompt"].cast(pa.large_string())
+        else:
+            prompt, chosen, rejected = _without_shared(chosen, rejected)
+        reasons = np.full(len(rows), "", dtype=object)
+        if "prompt" not in rows.nested:
+            reasons[np.asarray(pc.equal(prompt, ""))] = "prompt_empty"
+        reasons[np.asarray(pc.equal(chosen, rejected))] = "answers_equal"
+        for side, answer in (("rejected", rejected), ("chosen", chosen)):
+            reasons[np.asarray(pc.equal(answer, ""))] = f"{side}_empty"
+        return [prompt, self._joined(prompt, chosen), self._joined(prompt, rejected)], reasons, {}
+
+    def _joined(self, prompt: pa.Array, answer: pa.Array) -> pa.Array:
+        ends = pc.ends_with(answer, self._eos)
+        end = pc.if_else(ends, pa.scalar("", pa.large_string()), pa.scalar(self._eos, pa.large_string()))
+        return pc.binary_join_element_wise(prompt, answer, end, pa.scalar("", pa.large_string()))
+
+
+class _ChatEncoder(_PreferenceEncoder):
+    def __init__(self, engine: Engine, context: LayoutContext, template: ChatRenderer) -> None:
+        super().__init__(engine, context)
+        self._template, self.notes = template, template.notes
+
+    def _texts(self, rows: Rows) -> _Texts:
+        rendered = self._template.render(rows.nested)
+        first = np.searchsorted(rendered.owners, np.arange(len(rows)))
+        # Rejected rows have one empty text instead of three.
+        places = [first + (rendered.reasons == "") * at for at in range(3)]
+        return [rendered.texts.strings.take(pa.array(at)) for at in places], rendered.reasons, rendered.details
 
 
 PREFERENCE = Layout(open_encoder=_open_encoder, inputs=_inputs)

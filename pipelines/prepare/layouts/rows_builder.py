@@ -1,10 +1,10 @@
 """Encoder and builder for layouts that do not join rows: they pad rows to one length, or each to one of several.
 
-With several record lengths, the rows of each length form a group with its own records:
+With several record lengths, the rows of each length get their own builder and shard:
 
     lengths 4, 8      rows of   3   6   2   9   4 tokens  (truncated to 8)
-                      group 4:  0       2       4         row numbers
-                      group 8:      1       3
+                      length 4: 0       2       4         row numbers
+                      length 8:     1       3
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class RowsBuilder(base.Builder):
 
     def __init__(self, fields: Sequence[Field], *, lengths: Sequence[int] = ()) -> None:
         super().__init__()
-        self.lengths = tuple(lengths)
+        self._lengths = tuple(lengths)
         self._fields = tuple(fields)
         self._chosen: np.ndarray | None = None
 
@@ -140,18 +140,21 @@ class RowsBuilder(base.Builder):
         rows, lengths = _usable_row_of(whole, order), ids.lengths[order]
         return lambda record: [base.Piece(int(rows[record]), 0, int(lengths[record]))]
 
-    def length_groups(self) -> tuple[LengthGroup, ...]:
-        """Return the groups that have rows, or the group of the longest records if none has. Empties the builder."""
+    def by_length(self) -> Sequence[base.Builder]:
+        if not self._lengths:
+            return super().by_length()
         whole, sequences = self._take_sequences()
         kept, full = whole.ragged["input_ids"].lengths, whole.full_lengths[whole.row_of_sequence]
-        bucket = length_index(self.lengths, kept[sequences])
-        groups = []
-        for at, length in enumerate(self.lengths):
+        bucket = length_index(self._lengths, kept[sequences])
+        builders = []
+        for at in np.unique(bucket).tolist() or [len(self._lengths) - 1]:
+            length, chosen = self._lengths[at], sequences[bucket == at]
             builder = RowsBuilder([field.of_length(length) for field in self._fields])
-            builder._batches, builder._chosen = [whole], sequences[bucket == at]
-            builder.tokens_cut = int((full - kept)[builder._chosen].sum())
-            groups.append(LengthGroup(length=length, builder=builder, rows=_usable_row_of(whole, builder._chosen)))
-        return tuple(group for group in groups if group.rows is not None and len(group.rows)) or (groups[-1],)
+            builder._batches, builder._chosen = [whole], chosen
+            builder.length, builder.rows = length, _usable_row_of(whole, chosen)
+            builder.tokens_cut = int((full - kept)[chosen].sum())
+            builders.append(builder)
+        return builders
 
     def _take_sequences(self) -> tuple[base.Encoded, np.ndarray]:
         whole = self._take()
@@ -167,22 +170,3 @@ def _repeated(rows: RaggedTokens, first: int) -> list[int]:
 
 def _usable_row_of(whole: base.Encoded, sequences: np.ndarray) -> np.ndarray:
     return np.asarray((np.cumsum(whole.reasons == "") - 1)[whole.row_of_sequence[sequences]])
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class LengthGroup:
-    """Rows of a task with records of the same length.
-
-    `rows` int64: indices among the task's usable rows. `length` and `rows` are None if all records have one length.
-    """
-
-    length: int | None
-    builder: base.Builder
-    rows: np.ndarray | None = None
-
-
-def length_groups(builder: base.Builder) -> tuple[LengthGroup, ...]:
-    """Split a builder's rows by record length into at least one group, empty only if there are no rows."""
-    if isinstance(builder, RowsBuilder) and builder.lengths:
-        return builder.length_groups()
-    return (LengthGroup(length=None, builder=builder),)

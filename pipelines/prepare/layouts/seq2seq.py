@@ -1,11 +1,8 @@
 """Layout `seq2seq`: each row becomes one record with the input of an encoder and the target of a decoder.
 
 The inputs equal `tokenizer(prefix + text, truncation=True, max_length=L, padding="max_length")`, and the targets equal
-`tokenizer(text_target=target, truncation=True, max_length=T)`; docs/format.md has an example. A few tokenizers have a
-separate mode for targets, with a different language code or vocabulary; `transformers` itself tokenizes such targets.
-
-Targets are padded on the right, because a decoder's input is the target shifted to the right. The reader shifts it
-(`tfrecord_io.objectives`), because the start token depends on the model.
+`tokenizer(text_target=target, truncation=True, max_length=T)`. Targets are padded on the right, because the reader
+shifts them to the right for the decoder (`tfrecord_io.objectives`). docs/format.md has an example.
 """
 
 import dataclasses
@@ -85,10 +82,8 @@ class _Seq2SeqEncoder(RowsEncoder):
         self, inputs: BatchEncoder, targets: BatchEncoder, context: LayoutContext, fields: Sequence[Field]
     ) -> None:
         # Name the reference engine only if it tokenizes both inputs and targets.
-        named = targets if engines.is_reference(inputs.engine) else inputs
-        self.engine, self.engine_version = named.engine, named.engine_version
+        self.engine = targets.engine if engines.is_reference(inputs.engine) else inputs.engine
         self.concurrent = inputs.concurrent and targets.concurrent
-        self.may_reject = inputs.may_reject or targets.may_reject
         if inputs.reference or targets.reference:
             references = inputs.reference or inputs, targets.reference or targets
             self.reference = _Seq2SeqEncoder(*references, context, fields)

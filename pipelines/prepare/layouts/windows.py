@@ -1,11 +1,7 @@
 """Layouts of overlapping windows over long texts: `pad` with `--stride S`, and `qa`. docs/format.md has examples.
 
-With `--stride S` a long text becomes several records; consecutive ones share S tokens. The records equal
-`tokenizer(text, truncation=True, max_length=L, stride=S, return_overflowing_tokens=True,
+The records equal `tokenizer(text, truncation=True, max_length=L, stride=S, return_overflowing_tokens=True,
 return_offsets_mapping=True)`. With `truncation_side` left, the first window is at the text's end.
-
-With `--layout qa` a question and a window of its context become one record, with the position of the question's first
-answer. Consecutive windows share `--stride` tokens, by default a quarter of L.
 """
 
 import dataclasses
@@ -128,8 +124,6 @@ def _inputs(source: SourceConfig) -> Inputs:
 
 
 class _QaEncoder(_WindowsEncoder):
-    may_reject = True
-
     def __init__(self, context: LayoutContext) -> None:
         start = "place in the row of the answer's first token, 0 without one"
         places = (

@@ -201,7 +201,6 @@ def plan_split(
     shard_bytes: int,
     seed: int,
     shuffle: bool,
-    tasks_before: int = 0,
     runs: np.ndarray | None = None,
 ) -> SplitPlan:
     """Distribute the blocks of a split over shards. Every row goes into exactly one shard; no shard is empty.
@@ -234,7 +233,7 @@ def plan_split(
         ranges=split.ranges,
         predicted_bytes=round(total),
         rows=tuple(np.diff(cuts).tolist()),
-        tasks_before=tasks_before,
+        tasks_before=split.tasks_before,
         spans=_spans(blocks.starts, order, rows, cuts, ascending=shuffle),  # the records are shuffled later
     )
 

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from pipelines.prepare.layouts import BatchEncoder, LengthGroup, layout_of, length_groups
+from pipelines.prepare.layouts import BatchEncoder, Builder, layout_of
 from pipelines.prepare.layouts.base import count_tokens
 from pipelines.prepare.plan import sample_rows
 from pipelines.prepare.plan.planning import ShardSpec
@@ -115,7 +115,7 @@ def row_lengths(
     if not weights.any():
         raise RowsRejectedError(
             "none of the sampled rows can be used, so --bucket-lengths auto cannot choose lengths",
-            remedy="check --text-column, and that a --filter leaves rows, or give the lengths",
+            remedy="check --text-column, and that a --filter leaves rows, or give --bucket-lengths 128,512",
         )
     return lengths[weights > 0], weights[weights > 0]
 
@@ -186,19 +186,19 @@ def _lay_out(spec: ShardSpec, encoder: BatchEncoder, rows: SampledRows) -> tuple
         times = max(1, -(-spec.length // max(int(rows.tokens.sum()), 1)))
     for _ in range(times):
         builder.add(rows.encoded)
-    groups = length_groups(builder)
-    parts = [_records_of_length(spec, group) for group in groups]
+    builders = builder.by_length()
+    parts = [_records_of_length(spec, of_length) for of_length in builders]
     laid_out = np.concatenate(parts)
-    if (of_rows := [group.rows for group in groups if group.rows is not None]) and len(laid_out):
+    if (of_rows := [of_length.rows for of_length in builders if of_length.rows is not None]) and len(laid_out):
         laid_out = laid_out[np.argsort(np.concatenate(of_rows))]
     return laid_out, tuple(float(part["size"].sum() / max(laid_out["size"].sum(), 1)) for part in parts)
 
 
-def _records_of_length(spec: ShardSpec, length_group: LengthGroup) -> np.ndarray:
-    schema = spec.schema_of(length_group.length)
+def _records_of_length(spec: ShardSpec, builder: Builder) -> np.ndarray:
+    schema = spec.schema_of(builder.length)
     num_positions = sum(feature.num_values for feature in schema.token_features)
     parts = [np.zeros(0, _RECORD)]
-    for columns in length_group.builder.chunks(None):
+    for columns in builder.chunks(None):
         frames = records.encode_framed(columns, schema)
         part = np.zeros(len(frames.offsets) - 1, _RECORD)
         part["size"], part["tokens"] = np.diff(frames.offsets), count_tokens(columns, schema)

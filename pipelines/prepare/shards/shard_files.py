@@ -10,7 +10,7 @@ import numpy as np
 
 from pipelines.prepare import storage
 from pipelines.prepare.dataset.job import Job
-from pipelines.prepare.layouts import LengthGroup
+from pipelines.prepare.layouts import Builder
 from pipelines.prepare.layouts.base import count_tokens
 from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.process.progress import Progress
@@ -34,45 +34,38 @@ NOT_REPRODUCED_REMEDY = (
 def write(
     task: ShardTask,
     job: Job,
-    group: LengthGroup,
+    builder: Builder,
     rng: np.random.Generator | None,
     *,
     threads: int,
-    rows_in: int,
-    rejected: Mapping[str, int],
-    filtered: Mapping[str, int],
+    ledger: Ledger,
     versions: Mapping[str, int],
     expected: Shard | None,
     progress: Progress,
 ) -> Shard:
     """Write one shard (the rows of a task with the same record length) and return its manifest entry.
 
-    `rows_in`, `rejected`, `filtered`: counts for the ledger. `versions`: see `storage.versions`.
+    `ledger`: without the counts of `builder`. `versions`: see `storage.versions`.
 
     Raises: OutputError if the file cannot be written, has no record, differs from `expected` or was written by another
     job; LedgerError if the counts of rows do not add up. An existing file then stays unchanged.
     """
-    name, builder = job.shard_name(task, length=group.length), group.builder
+    name = job.shard_name(task, length=builder.length)
     counts = collections.Counter(num_bytes=0, num_examples=0, num_tokens=0, num_unlabelled=0)
     indexes, written = _indexes(job, name), []
 
     def pieces() -> Iterator[memoryview | bytes]:
         digest = hashlib.sha256()
-        for piece in _pieces(job, group, rng, counts, indexes, threads=threads):
+        for piece in _pieces(job, builder, rng, counts, indexes, threads=threads):
             digest.update(piece)
             counts["num_bytes"] += len(piece)
             progress.add(num_bytes=len(piece))
             yield piece
-        ledger = Ledger(
-            rows_in=rows_in,
-            rows_used=builder.rows_used,
-            rejected=dict(rejected),
-            filtered=dict(filtered),
-            tokens_cut=builder.tokens_cut,
-            fim=dict(builder.fim),
+        whole = dataclasses.replace(
+            ledger, rows_used=builder.rows_used, tokens_cut=builder.tokens_cut, fim=dict(builder.fim)
         )
-        number = None if group.length is None else task.index
-        shard = Shard(name=name, sha256=digest.hexdigest(), ledger=ledger, length=group.length, task=number, **counts)
+        number = None if builder.length is None else task.index
+        shard = Shard(name=name, sha256=digest.hexdigest(), ledger=whole, length=builder.length, task=number, **counts)
         # The file is not complete yet, so an error here keeps it from appearing.
         _check(shard, expected)
         written.append(shard)
@@ -87,14 +80,14 @@ def write(
 
 def _pieces(
     job: Job,
-    group: LengthGroup,
+    builder: Builder,
     rng: np.random.Generator | None,
     counts: collections.Counter[str],
     indexes: ShardIndexes,
     *,
     threads: int,
 ) -> Iterator[memoryview | bytes]:
-    schema = job.spec.schema_of(group.length)
+    schema = job.spec.schema_of(builder.length)
     label = schema.with_role("label") if job.spec.columns.label_names is not None else None
 
     def encode(columns: Mapping[str, np.ndarray]) -> tuple[Payloads, int, int]:
@@ -104,7 +97,7 @@ def _pieces(
 
     # wbits 31 writes a gzip header without name and time, so equal contents give equal bytes.
     packer = zlib.compressobj(wbits=31) if job.spec.compression == "gzip" else None
-    encoded = ordered_map(encode, group.builder.chunks(rng), threads=min(threads, _MOST_THREADS))
+    encoded = ordered_map(encode, builder.chunks(rng), threads=min(threads, _MOST_THREADS))
     for frames, num_tokens, num_unlabelled in encoded:
         counts.update(num_examples=len(frames), num_tokens=num_tokens, num_unlabelled=num_unlabelled)
         indexes.add(np.diff(frames.offsets))
@@ -133,7 +126,7 @@ def _check(shard: Shard, expected: Shard | None) -> None:
     if not shard.num_examples:
         raise OutputError(
             f"{shard.name}: no row of this shard gives an example, expected at least one",
-            remedy="see why rows are rejected or too short, and correct that, or choose a larger --shard-size",
+            remedy="give a larger --shard-size, or correct the rows that are rejected or too short",
         )
     ledger = shard.ledger
     if not ledger.balanced:

@@ -16,7 +16,6 @@ from pipelines.prepare import storage
 from pipelines.prepare.dataset import plan_files, receipts, reservation
 from pipelines.prepare.dataset.job import Job
 from pipelines.prepare.dataset.plan_files import TaskKey
-from pipelines.prepare.dataset.receipts import Receipt
 from pipelines.prepare.layouts import BatchEncoder
 from pipelines.prepare.process import imports, memory
 from pipelines.prepare.process.cores import cores
@@ -147,7 +146,7 @@ class ShardMaker:
         return PrepError(f"{name}: {how}", remedy=_REMEDY.format(instead))
 
 
-def _counts(receipt: Receipt) -> dict[str, int]:
+def _counts(receipt: receipts.Receipt) -> dict[str, int]:
     ledger, shards = receipt.ledger, receipt.shards
     return {
         "rows": ledger.rows_in,

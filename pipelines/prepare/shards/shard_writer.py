@@ -13,9 +13,8 @@ import pyarrow as pa
 from pipelines.prepare import storage
 from pipelines.prepare.dataset import receipts, reservation
 from pipelines.prepare.dataset.job import Job, rejected_path
-from pipelines.prepare.dataset.receipts import Receipt
 from pipelines.prepare.dataset.rejected_rows import RejectedRows
-from pipelines.prepare.layouts import BatchEncoder, Encoded, LengthGroup, crosscheck, length_groups
+from pipelines.prepare.layouts import BatchEncoder, Builder, Encoded, crosscheck
 from pipelines.prepare.plan.planning import MAX_BLOCK_ROWS, ShardSpec, ShardTask, split_seed
 from pipelines.prepare.process import memory
 from pipelines.prepare.process.cores import cores
@@ -26,7 +25,7 @@ from pipelines.prepare.sources.columns.extraction import Rows, extract, text_byt
 from pipelines.prepare.sources.parquet.groups import Pieces
 from pipelines.prepare.sources.rows.unused_rows import RejectedRow, remedy_of
 from tfrecord_io.errors import LedgerError, OutputError, RowsRejectedError
-from tfrecord_io.manifest import Shard
+from tfrecord_io.manifest import Ledger, Shard
 from tfrecord_io.shown import some
 
 # Just enough text to occupy all cores. The Rust tokenizer uses about 100 bytes of memory per token, fast engines almost
@@ -43,7 +42,7 @@ def write(
     expected: tuple[Shard, ...] | None = None,
     progress: Progress | None = None,
     threads: int | None = None,
-) -> Receipt:
+) -> receipts.Receipt:
     """Write a task's shard, or one shard per record length, and its receipt. `threads`: by default one per core.
 
     Raises: OutputError if a shard cannot be written, would be empty, differs from `expected` or was meanwhile written
@@ -61,12 +60,12 @@ def write(
     reservation.require_own(job)
     shards = rows.write_shards(versions=versions, expected=expected)
     rows.rejected.write(list_path, inside=job.root, replacing=versions.get(list_path))
-    receipt = Receipt(
+    receipt = receipts.Receipt(
         fingerprint=job.fingerprint,
         split=task.split,
         index=task.index,
         shards=shards,
-        engine=crosscheck.engine_of(encoder),
+        engine=encoder.engine,
         rows_checked=rows.rows_checked,
         first_rejected=tuple(rows.rejected.first),
         labels=None if rows.labels is None else tuple(rows.labels.tolist()),
@@ -140,7 +139,7 @@ class _TaskRows:
     def gather(self) -> None:
         encoder, split = self._encoder, self._task.split
 
-        def encode(batch: tuple[Rows, pa.RecordBatch | None]) -> tuple[Rows, pa.RecordBatch | None, Encoded]:
+        def encode(batch: tuple[Rows, pa.RecordBatch]) -> tuple[Rows, pa.RecordBatch, Encoded]:
             rows, source = batch
             return rows, source, crosscheck.encode(encoder, rows, split=split)
 
@@ -152,22 +151,19 @@ class _TaskRows:
             if (labels := _unnamed_labels(encoded, self._job.spec)) is not None:
                 known = np.zeros(0, np.int64) if self.labels is None else self.labels
                 self.labels = receipts.with_labels(known, labels)
-            if source is not None:
-                self._reject(source, encoded.reasons, rows.numbers, details=encoded.details)
+            self._reject(source, encoded.reasons, rows.numbers, details=encoded.details)
             self.progress.add(rows=len(rows), tokens=encoded.num_tokens)
 
-    def _usable_batches(self) -> Iterator[tuple[Rows, pa.RecordBatch | None]]:
+    def _usable_batches(self) -> Iterator[tuple[Rows, pa.RecordBatch]]:
         num_bytes = _BATCH_BYTES if self._encoder.reference is None else _FAST_BATCH_BYTES
         for numbers, batch in batches(self._job, self._task.split, self._task.located, num_bytes=num_bytes):
             self._rows_in += batch.num_rows
             rows, reasons = extract(batch, self._job.spec.columns, numbers=numbers, split=self._task.split)
             self._reject(batch, reasons, numbers)
             usable = np.flatnonzero(reasons == "")
-            source = None
-            if self._encoder.may_reject:  # usually all rows are usable, and `take` is slow for nested values
-                source = batch if len(usable) == batch.num_rows else batch.take(pa.array(usable))
             self.progress.add(rows=batch.num_rows - len(usable))
-            yield rows, source
+            # `take` is slow for nested values, and usually all rows are usable.
+            yield rows, batch if len(usable) == batch.num_rows else batch.take(pa.array(usable))
 
     def _reject(self, batch: pa.RecordBatch, reasons: np.ndarray, numbers: np.ndarray, **details: Any) -> None:
         self.rejected.add(batch, reasons, numbers, **details)
@@ -177,8 +173,8 @@ class _TaskRows:
     def write_shards(self, *, versions: Mapping[str, int], expected: tuple[Shard, ...] | None) -> tuple[Shard, ...]:
         """Write one shard per record length; delete files that an earlier attempt left for lengths without rows."""
         task, job = self._task, self._job
-        groups = length_groups(self._builder)
-        lengths = [group.length for group in groups]
+        builders = self._builder.by_length()
+        lengths = [builder.length for builder in builders]
         if expected is not None and (wanted := [shard.length for shard in expected]) != lengths:
             raise OutputError(
                 f"{job.shard_name(task)}: made again, this task has records of the lengths {lengths}, expected "
@@ -189,35 +185,33 @@ class _TaskRows:
             shard_files.write(
                 task,
                 job,
-                group,
-                shuffle_rng(job, task, length=group.length),
+                builder,
+                shuffle_rng(job, task, length=builder.length),
                 threads=self._threads,
-                rows_in=rows_in,
-                rejected=self.rejected.rejected if at == 0 else {},
-                filtered=self.rejected.filtered if at == 0 else {},
+                ledger=ledger,
                 versions=versions,
                 expected=expected[at] if expected else None,
                 progress=self.progress,
             )
-            for at, (group, rows_in) in enumerate(zip(groups, self._rows_of(groups), strict=True))
+            for at, (builder, ledger) in enumerate(zip(builders, self._ledgers(builders), strict=True))
         ]
         for length in set(job.spec.layout.buckets) - set(lengths):
             shard_files.delete(job, job.shard_name(task, length=length), versions=versions)
         return tuple(shards)
 
-    def _rows_of(self, groups: Sequence[LengthGroup]) -> list[int]:
+    def _ledgers(self, builders: Sequence[Builder]) -> list[Ledger]:
         # The first shard's ledger includes all rejected and filtered rows.
-        num_unused = self.rejected.rejected.total() + self.rejected.filtered.total()
-        used = self._rows_in - num_unused
-        rows_in = [used if group.rows is None else len(group.rows) for group in groups]
-        rows_in[0] += num_unused
-        if sum(rows_in) != self._task.num_rows:
+        rejected, filtered = self.rejected.rejected, self.rejected.filtered
+        num_unused = rejected.total() + filtered.total()
+        usable = [self._rows_in - num_unused if builder.rows is None else len(builder.rows) for builder in builders]
+        if (rows_in := sum(usable) + num_unused) != self._task.num_rows:
             raise LedgerError(
                 f"{self._job.shard_name(self._task)}: the plan has {some(self._task.num_rows, 'row')}, but "
-                f"{sum(rows_in):,} were read, including {num_unused:,} rejected or filtered",
+                f"{rows_in:,} were read, including {num_unused:,} rejected or filtered",
                 remedy="please report this with the plan in .prep/",
             )
-        return rows_in
+        first = Ledger(rows_in=usable[0] + num_unused, rows_used=0, rejected=dict(rejected), filtered=dict(filtered))
+        return [first, *(Ledger(rows_in=rows, rows_used=0) for rows in usable[1:])]
 
 
 def _unnamed_labels(encoded: Encoded, spec: ShardSpec) -> np.ndarray | None:

@@ -48,13 +48,6 @@ _OTHER_FILE = (
 _log = logging.getLogger(__name__)
 
 
-def import_libraries(config: TokenizerConfig) -> None:
-    """Import the libraries that load this tokenizer. This takes a second."""
-    from transformers import PreTrainedTokenizerBase  # noqa: F401  (transformers imports its modules on first use)
-
-    saved_copy.class_for(config.name)
-
-
 def resolve(config: TokenizerConfig, *, template: str | None = None) -> tuple[HFTokenizer, Files]:
     """Load the requested tokenizer, save it, and return the saved copy and its files.
 

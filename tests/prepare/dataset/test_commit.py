@@ -151,7 +151,7 @@ def test_rows_that_do_not_add_up_are_never_committed(finished: Path, monkeypatch
     find = receipts.find
     (finished / "manifest.json").unlink()
     (receipt,) = finished.glob(".prep/*/validation/receipt-*.json")
-    found = receipts.parse(receipt.read_bytes(), path="")
+    found = receipts.parse(receipt.read_bytes())
     (shard,) = found.shards
     ledger = dataclasses.replace(shard.ledger, rows_in=79, rows_used=79)
     lost = dataclasses.replace(found, shards=(dataclasses.replace(shard, ledger=ledger),))

@@ -60,7 +60,7 @@ def test_a_plan_is_read_as_it_was_written(planned: Any) -> None:
 def test_without_a_plan_there_is_no_task(tmp_path: Path) -> None:
     job = job_in(tmp_path)
     assert plan_files.read(job, "train") is None
-    with pytest.raises(OutputError, match="the plan is gone"):
+    with pytest.raises(FormatError, match="the plan is gone"):
         plan_files.task_of(job, ("train", 0, 3))
     Path(job.work_path(reservation.JOB_FILE)).unlink()
     with pytest.raises(OutputError, match="the files of this job are gone"):
@@ -70,10 +70,10 @@ def test_without_a_plan_there_is_no_task(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("harm", "key", "error", "message"),
     [
-        (lambda job: head_of(job).unlink(), ("train", 0, 3), OutputError, "the plan is gone"),
-        (lambda job: head_of(job).write_bytes(b"{}"), ("train", 0, 3), FormatError, "not a plan"),
-        (lambda job: file_of(job).unlink(), ("train", 0, 3), FormatError, "not a plan"),
-        (lambda job: file_of(job).write_bytes(b"PAR1"), ("train", 0, 3), FormatError, "not a plan"),
+        (lambda job: head_of(job).unlink(), ("train", 0, 3), FormatError, "the plan is gone"),
+        (lambda job: head_of(job).write_bytes(b"{}"), ("train", 0, 3), FormatError, "is damaged"),
+        (lambda job: file_of(job).unlink(), ("train", 0, 3), FormatError, "is damaged"),
+        (lambda job: file_of(job).write_bytes(b"PAR1"), ("train", 0, 3), FormatError, "is damaged"),
         (lambda job: None, ("train", 0, 4), FormatError, "the plan has 3 shards, expected 4"),
     ],
 )
@@ -104,5 +104,5 @@ def test_pieces_that_no_plan_can_have_are_refused(planned: Any, column: str, val
     changed = pa.array([value, *table.column(column).to_pylist()[1:]], table.schema.field(column).type)
     pq.write_table(table.set_column(index, table.schema.field(column), changed), file_of(planned))
     plan_files._read_group.cache_clear()
-    with pytest.raises(FormatError, match=r"plan-00000\.parquet: not a plan"):
+    with pytest.raises(FormatError, match=r"plan-00000\.parquet: the plan of the shards is damaged"):
         plan_files.task_of(planned, ("train", 0, 3))

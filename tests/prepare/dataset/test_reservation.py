@@ -251,7 +251,7 @@ def reserved(output: Path, *, num_rows: int = 10) -> tuple[OpenJob, ShardTask]:
     """A job that may write to the output, and a task of its first ten rows, planned as `num_rows`."""
     resolved = resolved_in(output)
     resolved.reserve()
-    pieces = resolved.source.splits["train"].groups.pieces([(0, 10)])
+    pieces = resolved.job.splits["train"].groups.pieces([(0, 10)])
     return resolved, ShardTask(split="train", index=0, count=1, num_rows=num_rows, pieces=pieces)
 
 

@@ -98,7 +98,7 @@ def test_duplicates_with_another_label_are_said(tmp_path: Path, labels: tuple[ob
     rows = [{"text": text, "label": label} for text, label in zip(("good film", "Good  Film"), labels, strict=True)]
     source = building.source(tmp_path / "in", train=[*rows, {"text": "dull", "label": labels[0]}])
     outcome = build(source, tmp_path / "out", dedup="exact", label_column="label")
-    assert ("1 duplicate left out with another label than the row that was kept" in outcome.err) == said
+    assert ("left out 1 duplicate with another label than the kept row" in outcome.err) == said
     assert len(building.read_rows(tmp_path / "out", "train")["label"]) == 2
 
 

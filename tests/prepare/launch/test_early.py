@@ -112,7 +112,7 @@ def test_the_requests_to_the_hub_are_counted_once_the_plan_is_there(caplog: pyte
     groups = dataclasses.replace(groups_of([10] * 4000), files=files, source_rows=np.array([15_000, 25_000]))
     # Two runs of the first shard share a file; one continues in the other file. Each file has a footer.
     plan = plan_of([[(0, 10), (20, 20_000)], [(20_000, 40_000)]] * 500, rows=40_000)
-    opened: Any = SimpleNamespace(source=SimpleNamespace(splits={"train": SimpleNamespace(groups=groups)}))
+    opened: Any = SimpleNamespace(job=SimpleNamespace(splits={"train": SimpleNamespace(groups=groups)}))
     planned: Any = {"train": (plan, None)}
     split_plans._warn_of_requests(opened, planned)
-    assert "read from the Hub by up to 4,000 requests" in caplog.text
+    assert "needs up to 4,000 requests, and the Hub allows 3,000" in caplog.text

@@ -69,4 +69,4 @@ def test_without_a_usable_row_nothing_can_be_chosen(tmp_path: Path) -> None:
     options = {"max_length": 16, "bucket_lengths": "auto:2", "truncation": "do_not_truncate", "max_error_rate": 1.0}
     cause, remedy = building.command("build", data, *building.options(tmp_path / "out", **options)).error
     assert "none of the sampled rows can be used" in cause
-    assert "give the lengths" in remedy
+    assert "give --bucket-lengths 128,512" in remedy

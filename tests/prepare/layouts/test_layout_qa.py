@@ -139,7 +139,6 @@ def test_rows_that_cannot_be_used_are_named(zoo: Zoo) -> None:
     made = _rows(questions, contexts, answers=answers)
     encoded = encoder.encode(made)
     assert encoded.reasons.tolist() == reasons
-    assert encoder.may_reject
     usable = [row for row, reason in enumerate(reasons) if not reason]
     assert sorted(set(laid_out(encoder, made)["source_row"].tolist())) == usable
 
@@ -154,7 +153,7 @@ def test_an_engine_without_characters_is_refused(zoo: Zoo, pair: bool) -> None:
 def test_windows_that_would_not_get_on_are_refused(zoo: Zoo, pair: bool, stride: int, most: int) -> None:
     with pytest.raises(ConfigError, match=rf"--stride {stride} with --max-length 20.*give --stride {most} or less"):
         _encoder(zoo, "wordpiece_cased", pair=pair, stride=stride)
-    assert _encoder(zoo, "wordpiece_cased", pair=pair, stride=most).engine == "hf"
+    assert _encoder(zoo, "wordpiece_cased", pair=pair, stride=most).engine.startswith("hf ")
 
 
 def test_a_tokenizer_in_python_is_refused(zoo: Zoo) -> None:

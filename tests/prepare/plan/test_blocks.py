@@ -131,7 +131,7 @@ def test_hardly_any_row_group_is_decoded_for_two_shards(row_bytes: float) -> Non
     found, predicted = cover(ends, whole), np.full(groups, rows * row_bytes)
     most = block_rows(row_bytes=row_bytes, shard_bytes=shard_bytes)
     cut = split_plans._cut_groups(found, predicted, rows=most, row_bytes=row_bytes)
-    split: Any = SimpleNamespace(name="train", source_split="train", ranges=whole)
+    split: Any = SimpleNamespace(name="train", source_split="train", ranges=whole, tasks_before=0)
     plan = plan_split(cut, split, shard_bytes=shard_bytes, seed=0, shuffle=True)
     decoded = sum(
         len(np.unique(cover(ends, plan.spans_of(index, index + 1)).groups)) for index in range(plan.num_shards)

@@ -28,7 +28,7 @@ def _blocks(sizes: Sequence[int], weights: Sequence[float], gaps: Sequence[int] 
 
 def _plan(blocks: Blocks, **options: Any) -> SplitPlan:
     ranges = tuple(zip(blocks.starts.tolist(), blocks.stops.tolist(), strict=True))
-    split: Any = SimpleNamespace(name="train", source_split="train", ranges=ranges)
+    split: Any = SimpleNamespace(name="train", source_split="train", ranges=ranges, tasks_before=0)
     return plan_split(blocks, split, **{"seed": 0, "shuffle": True, **options})
 
 

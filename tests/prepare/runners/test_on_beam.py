@@ -121,9 +121,7 @@ def test_the_functions_run_after_travelling(tmp_path: Path, travel: Callable[[An
     ends = [end for key in keys for end in write.process(travel(key))]
     assert len(ends) == len(keys)
 
-    finish = functools.partial(
-        commit.commit, found.job, items=found.items, identity=found.source.identity, max_error_rate=0.0
-    )
+    finish = functools.partial(commit.commit, found.job, items=found.items, identity=found.identity, max_error_rate=0.0)
     assert list(travel(on_beam.Call(functools.partial(on_beam.finish_after, finish))).process(ends)) == [None]
     assert building.files(tmp_path / "out") == building.files(reviews())
 

@@ -191,7 +191,6 @@ def test_loading_a_generic_tokenizer_does_not_import_the_models(zoo: Zoo) -> Non
         "from pipelines.prepare.options.config import TokenizerConfig\n"
         "from pipelines.prepare.tokenize import tokenization\n"
         "config = TokenizerConfig(name=sys.argv[1])\n"
-        "tokenization.import_libraries(config)\n"
         "tokenization.resolve(config)\n"
         "print('transformers.models' in sys.modules)\n"
     )

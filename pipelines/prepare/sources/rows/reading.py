@@ -164,9 +164,8 @@ class SplitSource:
     def num_rows(self) -> int:
         return sum(stop - start for start, stop in self.ranges)
 
-    def without_groups(self) -> SplitSource:
-        """Return the split in the form that workers get."""
-        return dataclasses.replace(self, groups=Groups.joined([]))
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "groups": Groups.joined([])}  # a plan file has the locations that a worker needs
 
     def read(
         self, row_ranges: Sequence[tuple[int, int]], columns: Sequence[str]
