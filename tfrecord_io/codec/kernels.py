@@ -16,7 +16,7 @@ try:
     import numba
 except ModuleNotFoundError as missing:
     raise ModuleNotFoundError(
-        "reading records by number needs numba, which is not installed; pip install 'tfrecord-io[random]'"
+        "reading records by number needs numba, which is not installed; run `pip install 'tfrecord-io[random]'`"
     ) from missing
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])

@@ -151,7 +151,7 @@ class InputFunctions(abc.ABC):
         if unknown := [name for name in names if name not in known]:
             raise ReaderError(
                 f"{self.root}: keep is {unknown}, expected some of the {kind} {list(known)}",
-                remedy="build the dataset with --keep-column; numeric columns need no keep without an objective",
+                remedy=f"leave {unknown[0]!r} out of keep, or build the dataset with --keep-column {unknown[0]}",
             )
         return names
 
@@ -189,10 +189,12 @@ def renamed(dataset: tf.data.Dataset, names: Names | None) -> tf.data.Dataset:
         new = {name: known[name] for name in inputs if name in known}
     else:
         if unknown := sorted(set(names) - set(inputs)):
-            raise ReaderError(f"names: there is no input {unknown[0]!r}, expected some of {sorted(inputs)}")
+            raise ReaderError(f"names: no input {unknown[0]!r}, expected some of {sorted(inputs)}")
         new = {name: names.get(name, name) for name in inputs}
         if len(set(new.values())) < len(new):
-            raise ReaderError(f"names: several inputs get the same name in {sorted(new.values())}")
+            raise ReaderError(
+                f"names: several inputs get the same name in {sorted(new.values())}, expected distinct names"
+            )
 
     def rename(*element: Any) -> Any:
         inputs = {new[name]: value for name, value in element[0].items() if name in new}

@@ -132,8 +132,7 @@ def _on_device(values: tf.Tensor, feature: Feature) -> tf.Tensor:
     if feature.role != "column":
         return narrow
     # A column of the source may exceed int32.
-    check = tf.debugging.assert_equal(
-        tf.cast(narrow, tf.int64), values, f"column {feature.name}: a value is too large for int32"
-    )
+    problem = f"column {feature.name}: a value is too large for int32; build the dataset without this column"
+    check = tf.debugging.assert_equal(tf.cast(narrow, tf.int64), values, problem)
     with tf.control_dependencies([check]):
         return tf.identity(narrow)

@@ -8,7 +8,6 @@ import contextlib
 import errno
 import functools
 import os
-import threading
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
@@ -22,8 +21,6 @@ from tfrecord_io.shown import without_access
 _OPEN_FILES = 200
 # An object store sends this much in about one round trip.
 _REMOTE_GAP_BYTES = 256 << 10
-# Maximum buffer per thread. A batch of 256 random rows of 512 tokens reads 4 MB.
-_MOST_SCRATCH_BYTES = 32 << 20
 
 
 class Storage(abc.ABC):
@@ -57,10 +54,7 @@ class Storage(abc.ABC):
 
     @abc.abstractmethod
     def read_ranges(self, names: Sequence[str], starts_R: np.ndarray, stops_R: np.ndarray) -> tuple[np.ndarray, int]:
-        """Read and concatenate ranges of files, and count the ranges before the first truncated one.
-
-        The bytes are valid until this thread reads again. Raises: OSError.
-        """
+        """Read and concatenate ranges of files. Count the ranges before the first truncated one. Raises: OSError."""
 
 
 def at(root: str | os.PathLike[str]) -> Storage:
@@ -85,7 +79,6 @@ class _LocalStorage(Storage):
     def __init__(self, root: str) -> None:
         super().__init__(root)
         self._file = functools.lru_cache(_OPEN_FILES)(lambda name: _OpenFile(os.path.join(root, name)))
-        self._scratch = _Scratch()
 
     def sizes(self, names: Collection[str]) -> dict[str, int]:
         with os.scandir(self.root) as entries:
@@ -100,7 +93,7 @@ class _LocalStorage(Storage):
         return np.frombuffer(os.pread(file.descriptor, stop - start, start), np.uint8)
 
     def read_ranges(self, names: Sequence[str], starts_R: np.ndarray, stops_R: np.ndarray) -> tuple[np.ndarray, int]:
-        out = self._scratch.at_least(int((stops_R - starts_R).sum()))
+        out = np.empty(int((stops_R - starts_R).sum()), np.uint8)
         view, position = out.data, 0
         spans = zip(names, starts_R.tolist(), stops_R.tolist(), strict=True)
         for number, (name, start, stop) in enumerate(spans):
@@ -109,20 +102,6 @@ class _LocalStorage(Storage):
                 return out, number
             position = end
         return out, len(names)
-
-
-class _Scratch(threading.local):
-    """Reusable buffer per thread, since fresh memory takes ten times as long as reading."""
-
-    def __init__(self) -> None:
-        self._buffer = np.empty(0, np.uint8)
-
-    def at_least(self, size: int) -> np.ndarray:
-        if size > _MOST_SCRATCH_BYTES:
-            return np.empty(size, np.uint8)
-        if len(self._buffer) < size:
-            self._buffer = np.empty(size, np.uint8)
-        return self._buffer[:size]
 
 
 class _RemoteStorage(Storage):
