@@ -11,9 +11,8 @@ dataset has supplied its share of the rows so far, to within one row (with sever
 Each dataset has its own epochs and shuffling (by `source_seed`), as if it were read alone.
 
 Stages change the weights at global steps, which may add one or two rows to these differences. Each dataset continues
-where it was. Batches do not depend on later stages, which may be edited during a training run.
-
-Opening a mixture takes about 0.3 CPU seconds per dataset and stage, 0.4 with order="global".
+where it was. Batches do not depend on later stages, which may be edited during a training run. In the order of
+hosts, each later stage adds 1 CPU s to the opening of 100 datasets.
 
 Only training is mixed. Evaluate each of `datasets` separately.
 """
@@ -166,7 +165,10 @@ class Mixture(InputFunctions):
                 f"data.dataset({split!r}, …); or give training=True to train on this split",
             )
         self._rates(split)  # raises if a dataset lacks the split
-        return tuple(data.source(split, seed=source_seed(seed, name)) for name, data in self.datasets.items())
+        return tuple(
+            dataclasses.replace(data.source(split, seed=source_seed(seed, name)), name=name)
+            for name, data in self.datasets.items()
+        )
 
     def _bound(self, objective: Objective) -> BoundObjective:
         return common_manifest.bind(objective, self.manifest, manifests=self._manifests)

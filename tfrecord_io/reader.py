@@ -108,6 +108,7 @@ class Data(InputFunctions):
                 remedy="read another split; the ledger in manifest.json shows why rows were rejected",
             )
         return SplitShards(
+            name=self.manifest.name,
             root=self.root,
             shards=shards,
             compression=self.manifest.compression,

@@ -14,7 +14,7 @@ import concurrent.futures
 import functools
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,10 +22,10 @@ import tensorflow as tf
 
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.input_pipeline import shard_reading
-from tfrecord_io.input_pipeline.record_order import in_stages
+from tfrecord_io.input_pipeline.record_order import PerStream, in_stages
 from tfrecord_io.input_pipeline.shard_reading import InputRequest, SplitShards
 from tfrecord_io.mixing import mixing_plan
-from tfrecord_io.mixing.mixing_plan import ENDLESS, Stage
+from tfrecord_io.mixing.mixing_plan import ENDLESS
 from tfrecord_io.ordering.global_order import GCS_BLOCK_SIZE, GlobalOrder, fits_in_memory
 
 # Concurrent reads per window, and concurrent windows. A read from an object store takes 30 ms.
@@ -37,33 +37,41 @@ _INDEX_REQUESTS = 32
 def training(request: InputRequest, columns: range) -> tf.data.Dataset:
     """Return an endless dataset of serialized records, string [n] with varying n, from the request's first step on."""
     schedule = mixing_plan.schedule(request.rates, rows=request.global_batch_size)
-    blocks = [_block_bytes(source, length=request.shuffle.block_length) for source in request.sources]
-    alone = len(blocks) == 1
+    stages = [stage for stage in schedule if stage.last > request.start_step]
+    alone = len(request.sources) == 1
+    groups: dict[bool, list[int]] = {}
+    for part, source in enumerate(request.sources):
+        groups.setdefault(fits_in_memory(source.shards, compression=source.compression), []).append(part)
+    streams = [
+        _Streams(
+            sources=[request.sources[part] for part in parts],
+            orders=[
+                GlobalOrder.of(
+                    request.sources[part].shards,
+                    compression=request.sources[part].compression,
+                    seed=request.sources[part].seed,
+                    shuffle=request.shuffle,
+                    schedule=schedule,
+                    stage=stage,
+                    part=part,
+                )
+                for stage in stages
+                for part in parts
+            ],
+            columns=columns,
+            start_step=request.start_step,
+        )
+        for parts in groups.values()
+    ]
+    if alone:
+        return in_stages(lambda at: streams[0].stream(at).map(lambda serialized, _: serialized), len(stages))
+    steps = tf.constant([stage.last - max(stage.first, request.start_step) for stage in stages])
 
-    def batches(stage: Stage) -> tf.data.Dataset:
-        first_step = max(stage.first, request.start_step)
-        streams = []
-        for part, (source, bytes_G) in enumerate(zip(request.sources, blocks, strict=True)):
-            order = GlobalOrder.of(
-                source.shards,
-                compression=source.compression,
-                seed=source.seed,
-                shuffle=request.shuffle,
-                schedule=schedule,
-                stage=stage,
-                part=part,
-            )
-            windows = _stream(source, order, bytes_G, columns=columns, first_step=first_step)
-            counts_P = np.roll(
-                order.counts(columns.start, columns.stop), -(first_step - stage.first) % order.num_elements
-            )
-            streams.append(windows if alone else windows.rebatch(counts_P, drop_remainder=True))
-        if alone:
-            return streams[0].map(lambda serialized, _: serialized)
-        mixed = tf.data.Dataset.zip(tuple(streams)).map(_in_columns, num_parallel_calls=tf.data.AUTOTUNE)
-        return mixed.take(stage.last - first_step)
+    def batches(at: tf.Tensor) -> tf.data.Dataset:
+        parts = tuple(group.batches(at) for group in streams)
+        return tf.data.Dataset.zip(parts).map(_in_columns, num_parallel_calls=tf.data.AUTOTUNE).take(steps[at])
 
-    return in_stages(batches, [stage for stage in schedule if stage.last > request.start_step])
+    return in_stages(batches, len(stages))
 
 
 def _in_columns(*parts: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
@@ -71,15 +79,14 @@ def _in_columns(*parts: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
     return tf.gather(serialized, tf.argsort(column))
 
 
-def _block_bytes(source: SplitShards, *, length: int) -> tf.Tensor:
+def _block_bytes(source: SplitShards, *, length: int) -> np.ndarray:
     if fits_in_memory(source.shards, compression=source.compression):
-        return tf.zeros([0], tf.int64)
+        return np.empty(0, np.int64)
     if source.index_stride is None:
-        is_gzip = source.compression == "gzip"
-        problem, build = ("are compressed", "without --compression gzip") if is_gzip else ("have no index", "again")
+        problem = "are compressed" if source.compression == "gzip" else "have no index"
         raise ReaderError(
             f"{source.root}: the shards {problem}, but order='global' needs an index to read from the middle of shards",
-            remedy=f"build the dataset {build}, or read it with order='hosts'",
+            remedy="build the dataset without --compression gzip, or read it with order='hosts'",
         )
     if source.root.startswith("gs://") and GCS_BLOCK_SIZE not in os.environ:
         warnings.warn(
@@ -91,41 +98,95 @@ def _block_bytes(source: SplitShards, *, length: int) -> tf.Tensor:
         )
     with concurrent.futures.ThreadPoolExecutor(_INDEX_REQUESTS) as pool:
         starts = pool.map(functools.partial(source.block_bytes, length=length), range(len(source.shards)))
-        return tf.constant(np.concatenate(list(starts)))
+        return np.concatenate(list(starts))
 
 
-def _stream(
-    source: SplitShards, order: GlobalOrder, bytes_G: tf.Tensor, *, columns: range, first_step: int
-) -> tf.data.Dataset:
-    """Return the windows of one dataset in one stage: serialized records and their columns, by step, then column."""
-    first, begun = order.begin(order.rows_before(first_step), first=columns.start, last=columns.stop)
-    # The last window of a stage, if the stage ends.
-    end = order.begin(order.end_row - 1)[0] + 1 if order.end_row < ENDLESS else ENDLESS
+class _Streams:
+    """Records of K datasets in S stages, for some columns of every batch. All datasets are held in memory, or none is.
 
-    def plan(window: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        _, columns_N, rows_N = order.of_window(window, columns.start, columns.stop, TENSORS)
-        skip = tf.where(tf.equal(window, first), begun, 0)
-        return columns_N[skip:], rows_N[skip:]
+    One function makes all streams, as in `record_order.training_batches`. `orders` has the K orders of the first stage,
+    then the K orders of the second, and so on.
+    """
 
-    def windows() -> tf.data.Dataset:
-        planned = tf.data.Dataset.range(first, end).map(plan, num_parallel_calls=_WINDOWS)
-        # The last window of an epoch may have no rows for this host.
-        return planned.filter(lambda _, rows_N: tf.size(rows_N) > 0)
-
-    kind = shard_reading.TYPES[source.compression]
-    if order.block == 1:
-        records = tf.data.TFRecordDataset(source.paths, kind, buffer_size=shard_reading.READ_BYTES)
-        whole = records.apply(tf.data.experimental.assert_cardinality(order.num_rows)).batch(order.num_rows)
-        return whole.flat_map(
-            lambda serialized_N: windows().map(
-                lambda columns_N, rows_N: (tf.gather(serialized_N, rows_N), columns_N), num_parallel_calls=_WINDOWS
-            )
+    def __init__(
+        self, *, sources: Sequence[SplitShards], orders: Sequence[GlobalOrder], columns: range, start_step: int
+    ) -> None:
+        self._columns, self._num_sources = columns, len(sources)
+        # The graph for a stage that begins within a window also serves other stages.
+        self._order = next((order for order in orders if order.earlier is not None), orders[0])
+        values: dict[str, list[Any]] = {name: [getattr(order, name) for order in orders] for name in GlobalOrder.VALUES}
+        for order in orders:
+            step = max(order.stage.first, start_step)
+            window, begun = order.begin(order.rows_before(step), first=columns.start, last=columns.stop)
+            # The last window of a stage, if the stage ends.
+            end = order.begin(order.end_row - 1)[0] + 1 if order.end_row < ENDLESS else ENDLESS
+            counts_P = order.counts(columns.start, columns.stop)
+            counts_P = np.roll(counts_P, -((step - order.stage.first) % len(counts_P)))
+            begin = {"first": window, "begun": begun, "windows": end - window, "counts_P": counts_P}
+            for name, value in begin.items():
+                values.setdefault(name, []).append(value)
+        self._of_stream = PerStream(**values)
+        self._of_stage = PerStream(rows_PK=[order.rows_PK for order in orders[:: len(sources)]])
+        of_record = [sum(shard.num_bytes for shard in source.shards) / source.num_rows for source in sources]
+        block = self._order.block
+        self._of_source = PerStream(
+            paths_S=[source.paths for source in sources],
+            rows_S=[source.rows for source in sources],
+            bytes_G=[_block_bytes(source, length=block) for source in sources],
+            compression=[shard_reading.TYPES[source.compression] for source in sources],
+            index_stride=[source.index_stride or 1 for source in sources],
+            # About the size of a block, since bytes read after the block are wasted.
+            buffer_size=[max(_LEAST_BUFFER_BYTES, int(num_bytes * block * 1.1)) for num_bytes in of_record],
         )
-    num_bytes = sum(shard.num_bytes for shard in source.shards) / source.num_rows * order.block
-    # About the size of a block, since bytes read after the block are wasted.
-    buffer_size = max(_LEAST_BUFFER_BYTES, int(num_bytes * 1.1))
-    read = functools.partial(_read_blocks, source=source, bytes_G=bytes_G, length=order.block, buffer_size=buffer_size)
-    return windows().map(lambda columns_N, rows_N: (read(rows_N), columns_N), num_parallel_calls=_WINDOWS)
+
+    def batches(self, stage: tf.Tensor) -> tf.data.Dataset:
+        count = self._num_sources
+        streams = tf.data.Dataset.range(stage * count, (stage + 1) * count).interleave(
+            functools.partial(self.stream, whole_batches=True),
+            cycle_length=count,
+            block_length=1,
+        )
+
+        def joined(serialized_KN: tf.Tensor, columns_KN: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            return tuple(tf.boolean_mask(values, columns_KN >= 0) for values in (serialized_KN, columns_KN))
+
+        padding = tf.constant(""), tf.constant(-1, tf.int64)
+        return streams.padded_batch(count, padding_values=padding).map(joined)
+
+    def stream(self, at: tf.Tensor, *, whole_batches: bool = False) -> tf.data.Dataset:
+        """Return serialized records and their columns, by step, then column.
+
+        An element is a window or, with `whole_batches`, a batch.
+        """
+        values, source = self._of_stream[at], self._of_source[at % self._num_sources]
+        order = self._order.with_values({**values, **self._of_stage[at // self._num_sources]})
+
+        def plan(window: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            _, columns, rows = order.of_window(window, self._columns.start, self._columns.stop, TENSORS)
+            return columns, rows
+
+        def windows() -> tf.data.Dataset:
+            numbered = tf.data.Dataset.counter(values["first"]).take(values["windows"])
+            planned = numbered.map(plan, num_parallel_calls=_WINDOWS).enumerate()
+            planned = planned.map(
+                lambda at, window: tuple(array[tf.where(tf.equal(at, 0), values["begun"], 0) :] for array in window)
+            )
+            # The last window of an epoch may have no rows for this host.
+            return planned.filter(lambda _, rows: tf.size(rows) > 0)
+
+        if order.block == 1:
+            size, num_rows = shard_reading.READ_BYTES, order.num_rows
+            records = tf.data.TFRecordDataset(source["paths_S"], source["compression"], buffer_size=size)
+            whole = records.apply(tf.data.experimental.assert_cardinality(num_rows)).batch(num_rows)
+            records = whole.flat_map(
+                lambda serialized_N: windows().map(
+                    lambda columns, rows: (tf.gather(serialized_N, rows), columns), num_parallel_calls=_WINDOWS
+                )
+            )
+        else:
+            read: Any = functools.partial(_read_blocks, length=order.block, **source)
+            records = windows().map(lambda columns, rows: (read(rows), columns), num_parallel_calls=_WINDOWS)
+        return records.rebatch(values["counts_P"], drop_remainder=True) if whole_batches else records
 
 
 class TENSORS:
@@ -165,14 +226,22 @@ class TENSORS:
 
 
 def _read_blocks(
-    rows: tf.Tensor, *, source: SplitShards, bytes_G: tf.Tensor, length: int, buffer_size: int
+    rows: tf.Tensor,
+    *,
+    paths_S: tf.Tensor,
+    rows_S: tf.Tensor,
+    bytes_G: tf.Tensor,
+    length: int,
+    index_stride: tf.Tensor,
+    compression: tf.Tensor,
+    buffer_size: tf.Tensor,
 ) -> tf.Tensor:
     """Read records `rows` of the split, at least one. `length`: records per block."""
-    paths_S, rows_S = source.columns
 
     def read_one(path: tf.Tensor, byte: tf.Tensor, count: tf.Tensor, skip: tf.Tensor) -> tf.Tensor:
-        kind = shard_reading.TYPES[source.compression]
-        records = shard_reading.records_at(path, byte, count, skip, count, compression=kind, buffer_size=buffer_size)
+        records = shard_reading.records_at(
+            path, byte, count, skip, count, compression=compression, buffer_size=buffer_size
+        )
         return records.batch(length).get_single_element()
 
     ends_S, blocks_S = tf.cumsum(rows_S), -(-rows_S // length)
@@ -188,7 +257,7 @@ def _read_blocks(
         tf.gather(paths_S, shards),
         tf.gather(bytes_G, blocks),
         counts,
-        first_records % source.index_stride,
+        first_records % index_stride,
     )
     places = tf.gather(tf.cumsum(counts, exclusive=True), block) + records % length
     serialized = (

@@ -11,15 +11,17 @@ epoch, from the start of a window. The ordinary epochs follow.
 """
 
 import concurrent.futures
+import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tfrecord_io.input_pipeline import host_plan, shard_reading
 from tfrecord_io.input_pipeline.host_plan import Host, Shuffle
-from tfrecord_io.input_pipeline.shard_reading import SplitShards, pieces
+from tfrecord_io.input_pipeline.shard_reading import SplitShards, pieces, records_from
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.mixing.mixing_plan import Stage
 from tfrecord_io.schema import ROLES
@@ -39,84 +41,170 @@ def random_stream(seed: int, purpose: int, *positions: int | tf.Tensor) -> tf.Te
 def evaluation_records(source: SplitShards, *, host: Host, first_row: int) -> tf.data.Dataset:
     first, last = host_plan.share(source.num_rows, host, epoch=0)
     columns = on_client(lambda: [column.numpy() for column in pieces(*source.columns, first + first_row, last)])
-    records = tf.data.Dataset.from_tensor_slices(tuple(columns)).flat_map(source.records)
+    read = functools.partial(
+        records_from,
+        compression=shard_reading.TYPES[source.compression],
+        index_stride=source.index_stride or shard_reading.NO_INDEX,
+    )
+    records = tf.data.Dataset.from_tensor_slices(tuple(columns)).flat_map(read)
     return records.apply(tf.data.experimental.assert_cardinality(last - first - first_row))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Training:
+    source: SplitShards
+    host: Host
+    shuffle: Shuffle
+
+    @property
+    def settings(self) -> np.ndarray:
+        """Seed, host index, number of hosts and number of concurrent shards, int64 [4]."""
+        cycle_length = min(self.shuffle.cycle_length, len(self.source.paths))
+        return np.array([self.source.seed, self.host.index, self.host.count, cycle_length], np.int64)
+
+    def begin(self, first_row: int) -> tuple[int, tuple[Any, ...], list[int]]:
+        """Return how to begin at row `first_row` of the stream.
+
+        Returns: the first whole epoch; the pieces before it, as `shard_reading.pieces`; and [their epoch, their first
+            window, the rows to skip in that window, the rows to skip in the first block].
+        """
+        epoch, row = host_plan.locate(first_row, self.source.num_rows, self.host)
+        if not row:
+            return epoch, (np.zeros(0, "S"), *np.zeros((3, 0), np.int64)), [epoch, 0, 0, 0]
+        window, skip = divmod(row, self.shuffle.window)
+        left, skip_block = self._rest(epoch, row - skip)
+        return epoch + 1, left, [epoch, window, skip, skip_block]
+
+    def _rest(self, epoch: int, row: int) -> tuple[tuple[Any, ...], int]:
+
+        def whole() -> list[np.ndarray]:
+            columns = epoch_pieces(*self.source.columns, tf.constant(self.settings), tf.constant(epoch, tf.int64))
+            return [column.numpy() for column in columns]
+
+        paths, rows, firsts, counts = on_client(whole)
+        left, first_rows, skip = host_plan.resume(
+            counts, cycle_length=int(self.settings[3]), block_length=self.shuffle.block_length, row=row
+        )
+        return (paths[left], rows[left], firsts[left] + first_rows, counts[left] - first_rows), skip
 
 
 def training_batches(
     sources: Sequence[SplitShards], *, host: Host, shuffle: Shuffle, stages: Sequence[Stage]
 ) -> tf.data.Dataset:
-    """Return batches of serialized records, string [B], from K sources, starting with the first stage."""
-    buffer_size = max(shard_reading.LEAST_READ_BYTES, shard_reading.READ_BYTES // len(sources))  # for all sources
+    """Return batches of serialized records, string [B], from K sources, starting with the first stage.
 
-    def batches(stage: Stage) -> tf.data.Dataset:
-        streams = [
-            _stream(source, host=host, shuffle=shuffle, first_row=row, buffer_size=buffer_size).rebatch(
-                counts_P, drop_remainder=True
+    Windows never cross epochs. One function makes all streams, since TensorFlow prepares every function: with one per
+    dataset, a mixture of 100 datasets would need 18 instead of 5 CPU s.
+    """
+    count, parts = len(sources), [Training(source=source, host=host, shuffle=shuffle) for source in sources]
+    begun = [part.begin(row) for stage in stages for part, row in zip(parts, stage.before, strict=True)]
+    of_stage = PerStream(
+        rows_PK=[stage.rows_PK for stage in stages], steps=[stage.last - stage.first for stage in stages]
+    )
+    of_source = PerStream(
+        settings=[part.settings for part in parts],
+        paths=[source.paths for source in sources],
+        rows=[source.rows for source in sources],
+        compression=[shard_reading.TYPES[source.compression] for source in sources],
+        index_stride=[source.index_stride or shard_reading.NO_INDEX for source in sources],
+    )
+    of_stream = PerStream(
+        epoch=[epoch for epoch, _, _ in begun],
+        place=[place for _, _, place in begun],
+        **{f"left{at}": [pieces[at] for _, pieces, _ in begun] for at in range(4)},
+    )
+    is_begun = any(len(pieces[0]) for _, pieces, _ in begun)
+    buffer_size = max(shard_reading.LEAST_READ_BYTES, shard_reading.READ_BYTES // count)  # for all sources
+
+    def batches(stage: tf.Tensor) -> tf.data.Dataset:
+        counts_PK = of_stage[stage]["rows_PK"]
+
+        def stream(k: tf.Tensor) -> tf.data.Dataset:
+            source, begin = of_source[k], of_stream[stage * count + k]
+            settings, options = source["settings"], {name: source[name] for name in ("compression", "index_stride")}
+            read = functools.partial(records_from, buffer_size=buffer_size, **options)
+            records = functools.partial(_windows, read=read, shuffle=shuffle, settings=settings)
+            rows = tf.data.Dataset.counter(begin["epoch"]).flat_map(
+                lambda epoch: records(epoch_pieces(source["paths"], source["rows"], settings, epoch), epoch=epoch)
             )
-            for source, row, counts_P in zip(sources, stage.before, stage.rows_PK.T, strict=True)
-        ]
-        joined = streams[0] if len(streams) == 1 else tf.data.Dataset.zip(tuple(streams)).map(_joined)
-        return joined.take(stage.last - stage.first)
+            if is_begun:
+                epoch, first, skip, skip_block = tf.unstack(begin["place"])
+                left = tuple(begin[f"left{at}"] for at in range(4))
+                current = records(left, epoch=epoch, first=first, skip=skip_block)
+                rows = _without_first(current, skip).concatenate(rows)
+            return rows.rebatch(counts_PK[:, k], drop_remainder=True)
 
-    return in_stages(batches, stages)
+        mixed = tf.data.Dataset.range(count).interleave(stream, cycle_length=count, block_length=1)
+        if count > 1:
+
+            def joined(batch: tf.Tensor, parts_KN: tf.Tensor) -> tf.Tensor:
+                counts_K = counts_PK[batch % tf.shape(counts_PK, tf.int64)[0]]
+                return tf.boolean_mask(parts_KN, tf.sequence_mask(counts_K, tf.shape(parts_KN)[1]))
+
+            # TensorFlow would log an error whenever `rebatch` slices a slice.
+            mixed = mixed.padded_batch(count).enumerate().map(joined)
+        return mixed.take(of_stage[stage]["steps"])
+
+    return in_stages(batches, len(stages))
 
 
-def in_stages(batches: Callable[[Stage], tf.data.Dataset], stages: Sequence[Stage]) -> tf.data.Dataset:
-    """Concatenate the elements of all stages."""
+def in_stages(batches: Callable[[tf.Tensor], tf.data.Dataset], number: int) -> tf.data.Dataset:
+    """Concatenate the batches of all stages. `batches` takes the stage's number, int64 []."""
     # AutoGraph would take seconds.
     batches = tf.autograph.experimental.do_not_convert(batches)
-    return functools.reduce(tf.data.Dataset.concatenate, map(batches, stages))
+    return batches(tf.constant(0, tf.int64)) if number == 1 else tf.data.Dataset.range(number).flat_map(batches)
 
 
-def _joined(*parts: tf.Tensor) -> tf.Tensor:
-    return tf.concat(parts, axis=0)
+class PerStream:
+    """Values by name, each with one number, text or array per stream. Arrays may differ in their first dimension."""
+
+    def __init__(self, **values: Sequence[Any]) -> None:
+        self._single, self._many, self._ends = {}, {}, {}
+        for name, of_streams in values.items():
+            arrays = list(map(np.asarray, of_streams))
+            if len({array.shape for array in arrays}) == 1:
+                self._single[name] = tf.constant(np.stack(arrays))
+            else:
+                self._many[name] = tf.constant(np.concatenate(arrays))
+                self._ends[name] = tf.constant(np.cumsum([0, *map(len, arrays)]), tf.int64)
+
+    def __getitem__(self, at: tf.Tensor) -> dict[str, tf.Tensor]:
+        many = {name: values[self._ends[name][at] : self._ends[name][at + 1]] for name, values in self._many.items()}
+        return {name: values[at] for name, values in self._single.items()} | many
 
 
-def _stream(source: SplitShards, *, host: Host, shuffle: Shuffle, first_row: int, buffer_size: int) -> tf.data.Dataset:
-    """Return the windows of an endless stream, from row `first_row` on. Windows never cross epochs."""
-    first_epoch, row = host_plan.locate(first_row, source.num_rows, host)
-    first_window, skip = divmod(row, shuffle.window)
-    cycle_length = min(shuffle.cycle_length, len(source.paths))
-    if row:
-        columns = on_client(lambda: [column.numpy() for column in epoch_pieces(source, first_epoch, host=host)])
-        sizes = {"cycle_length": cycle_length, "block_length": shuffle.block_length}
-        left, first_rows, skip_block = host_plan.resume(columns[3], **sizes, row=row - skip)
-        paths, rows, firsts, counts = (column[left] for column in columns)
-        pieces_left = paths, rows, firsts + first_rows, counts - first_rows
-
-    def windows(epoch: tf.Tensor) -> tf.data.Dataset:
-        def permute(at: tf.Tensor, serialized_W: tf.Tensor) -> tf.Tensor:
-            stream = random_stream(source.seed, _WINDOW_ORDER, host.index, epoch, at)
-            return tf.random.experimental.stateless_shuffle(serialized_W, stream)
-
-        pieces = epoch_pieces(source, epoch, host=host)
-        begin: Sequence[Any] = (0, 0, 0)
-        if row:
-            is_first = tf.equal(epoch, first_epoch)
-            pieces = tf.cond(is_first, lambda: pieces_left, lambda: pieces)
-            begin = [tf.cast(is_first, tf.int64) * number for number in (skip_block, first_window, skip)]
-        rows_of_block, window, rows_of_window = begin
-        # Interleaving blocks takes 5 microseconds per record, interleaving records takes 7.
-        blocks = tf.data.Dataset.from_tensor_slices(pieces).interleave(
-            lambda *piece: source.records(*piece, buffer_size=buffer_size).batch(shuffle.block_length),
-            cycle_length=cycle_length,
-            num_parallel_calls=tf.data.AUTOTUNE,
-        )
-        numbered = _without_first(blocks, rows_of_block).rebatch(shuffle.window).enumerate(start=window)
-        permuted = numbered.map(permute, num_parallel_calls=tf.data.AUTOTUNE)
-        return _without_first(permuted, rows_of_window)
-
-    return tf.data.Dataset.counter(first_epoch).flat_map(windows)
-
-
-def epoch_pieces(source: SplitShards, epoch: int | tf.Tensor, *, host: Host) -> tuple[tf.Tensor, ...]:
-    """Return this host's pieces of the shards, in the order of an epoch, as `shard_reading.pieces`."""
-    paths_S, rows_S = source.columns
-    stream = random_stream(source.seed, _SHARD_ORDER, epoch)
+def epoch_pieces(paths_S: tf.Tensor, rows_S: tf.Tensor, settings: tf.Tensor, epoch: tf.Tensor) -> tuple[tf.Tensor, ...]:
+    seed, index, count = (settings[at] for at in range(3))
+    stream = random_stream(seed, _SHARD_ORDER, epoch)
     order = tf.random.experimental.stateless_shuffle(tf.range(tf.size(rows_S)), stream)
-    first, last = host_plan.share(source.num_rows, host, epoch=epoch)
+    first, last = host_plan.share(tf.reduce_sum(rows_S), Host(index=index, count=count), epoch=epoch)
     return pieces(tf.gather(paths_S, order), tf.gather(rows_S, order), first, last)
+
+
+def _windows(
+    pieces: Any,
+    *,
+    read: Callable[..., tf.data.Dataset],
+    shuffle: Shuffle,
+    settings: tf.Tensor,
+    epoch: tf.Tensor,
+    first: Any = 0,
+    skip: Any = 0,
+) -> tf.data.Dataset:
+    """Return the permuted windows of an epoch's pieces, numbered from `first` on, without the first `skip` rows."""
+
+    def permute(at: tf.Tensor, serialized_W: tf.Tensor) -> tf.Tensor:
+        stream = random_stream(settings[0], _WINDOW_ORDER, settings[1], epoch, at)
+        return tf.random.experimental.stateless_shuffle(serialized_W, stream)
+
+    # Interleaving blocks takes 5 microseconds per record, interleaving records takes 7.
+    blocks = tf.data.Dataset.from_tensor_slices(pieces).interleave(
+        lambda *piece: read(*piece).batch(shuffle.block_length),
+        cycle_length=settings[3],
+        num_parallel_calls=tf.data.AUTOTUNE,
+    )
+    windows = _without_first(blocks, skip).rebatch(shuffle.window).enumerate(start=first)
+    return windows.map(permute, num_parallel_calls=tf.data.AUTOTUNE)
 
 
 def on_client(compute: Callable[[], Any]) -> Any:

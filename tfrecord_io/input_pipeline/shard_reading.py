@@ -19,17 +19,19 @@ from tfrecord_io.manifest import Manifest, Shard
 from tfrecord_io.mixing.mixing_plan import Rates
 from tfrecord_io.objectives import BoundObjective
 
-_WRONG_INDEX = "has a wrong size for the index of its shard; run `prep-tfrecords verify DATASET --repair` to remake it"
 # A request of 8 MiB to an object store takes little longer than one of 256 KiB.
 READ_BYTES, LEAST_READ_BYTES = 8 * 1024 * 1024, 256 * 1024
 # TensorFlow's names of compressions.
 TYPES = {"none": "", "gzip": "GZIP"}
+# Stride of an index with the first record only.
+NO_INDEX = 2**62
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SplitShards:
     """Shards of one split in folder `root`. `seed` determines the order of records."""
 
+    name: str
     root: str
     shards: Sequence[Shard]
     compression: str
@@ -65,28 +67,6 @@ class SplitShards:
         offsets = record_index.parse(content, shard=shard, stride=stride, place=path)
         return offsets[np.arange(0, shard.num_examples, length) // stride]
 
-    def records(
-        self,
-        path: tf.Tensor,
-        rows: tf.Tensor,
-        first: tf.Tensor,
-        count: tf.Tensor,
-        *,
-        buffer_size: int = READ_BYTES,
-    ) -> tf.data.Dataset:
-        """Return `count` serialized records, from record `first` on, of a shard of `rows` records.
-
-        Reading fails if the shard has fewer records, or has more and is read to its end. Call only where `records_at`
-        may be called.
-        """
-        byte, skip = tf.zeros([], tf.int64), first
-        if (stride := self.index_stride) is not None:
-            offset = functools.partial(_offset, path, first, count=-(-rows // stride), index_stride=stride)
-            byte, skip = tf.cond(first < stride, lambda: tf.zeros([], tf.int64), offset), first % stride
-        most = tf.where(first + count == rows, tf.constant(-1, tf.int64), count)
-        kind = TYPES[self.compression]
-        return records_at(path, byte, most, skip, count, compression=kind, buffer_size=buffer_size)
-
     @property
     def columns(self) -> tuple[tf.Tensor, tf.Tensor]:
         return tf.constant(self.paths, tf.string), tf.constant(self.rows, tf.int64)
@@ -99,7 +79,7 @@ class SplitShards:
 def pieces(paths_S: tf.Tensor, rows_S: tf.Tensor, first: Any, last: Any) -> tuple[tf.Tensor, ...]:
     """Return the pieces of shards with the rows [first, last).
 
-    Returns: the tensor arguments of `SplitShards.records` for n pieces: string [n] and three int64 [n].
+    Returns: the tensor arguments of `records_from` for n pieces: string [n] and three int64 [n].
     """
     begins_S = tf.cumsum(rows_S, exclusive=True)
     firsts_S, lasts_S = (tf.clip_by_value(tf.cast(at, tf.int64) - begins_S, 0, rows_S) for at in (first, last))
@@ -107,11 +87,32 @@ def pieces(paths_S: tf.Tensor, rows_S: tf.Tensor, first: Any, last: Any) -> tupl
     return tuple(tf.gather(column, used) for column in (paths_S, rows_S, firsts_S, lasts_S - firsts_S))
 
 
-def _offset(path: tf.Tensor, row: tf.Tensor, *, count: tf.Tensor, index_stride: int) -> tf.Tensor:
+def records_from(
+    path: tf.Tensor,
+    rows: tf.Tensor,
+    first: tf.Tensor,
+    count: tf.Tensor,
+    *,
+    compression: Any,
+    index_stride: Any,
+    buffer_size: int = READ_BYTES,
+) -> tf.data.Dataset:
+    """Return `count` serialized records, from record `first` on, of a shard of `rows` records.
+
+    Reading fails if the shard has fewer records, or has more and is read to its end. Call only where `records_at`
+    may be called.
+    """
+    start = functools.partial(_offset, path, first, count=-(-rows // index_stride), index_stride=index_stride)
+    byte, skip = tf.cond(first < index_stride, lambda: tf.zeros([], tf.int64), start), first % index_stride
+    most = tf.where(first + count == rows, tf.constant(-1, tf.int64), count)
+    return records_at(path, byte, most, skip, count, compression=compression, buffer_size=buffer_size)
+
+
+def _offset(path: tf.Tensor, row: tf.Tensor, *, count: tf.Tensor, index_stride: Any) -> tf.Tensor:
     index = tf.strings.regex_replace(path, "([^/]+)$", record_index.file_name(r"\1"))
     offsets = tf.io.decode_raw(tf.io.read_file(index), tf.int64)
     whole = tf.size(offsets, tf.int64) == count
-    with tf.control_dependencies([tf.debugging.Assert(whole, [index, _WRONG_INDEX])]):
+    with tf.control_dependencies([tf.debugging.Assert(whole, [index, "is not the index of its shard"])]):
         return offsets[row // index_stride]
 
 
@@ -122,8 +123,8 @@ def records_at(
     skip: tf.Tensor,
     num_records: tf.Tensor,
     *,
-    compression: str,
-    buffer_size: int,
+    compression: Any,
+    buffer_size: int = READ_BYTES,
 ) -> tf.data.Dataset:
     """Return at most `most` serialized records of a shard from `byte` on, without the first `skip`.
 

@@ -24,9 +24,10 @@ change never alters earlier batches, and every row comes once per epoch.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,7 @@ import numpy as np
 from tfrecord_io.input_pipeline.host_plan import Shuffle
 from tfrecord_io.manifest import Shard
 from tfrecord_io.mixing.mixing_plan import ENDLESS, Schedule, Stage
-from tfrecord_io.ordering.permutation import NUMPY, folded, hashed, key, permuted
+from tfrecord_io.ordering.permutation import NUMPY, folded, grid, hashed, key, permuted
 
 # CPU time per record: 16 us with blocks of 16, 11 us with 64, 10 us with 128.
 USUAL_SHUFFLE = Shuffle(block_length=64, window=16384)
@@ -55,13 +56,20 @@ def fits_in_memory(shards: Sequence[Shard], *, compression: str) -> bool:
     return num_bytes * (_GZIP_RATIO if compression == "gzip" else 1) <= _MEMORY_BYTES
 
 
-@dataclasses.dataclass(kw_only=True, eq=False)
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class GlobalOrder:
     """Global order of dataset number `part` of a mixture, or of a single dataset, in one stage.
 
     block, window: K and W. earlier: the dataset's order in its previous stage, if this stage begins within a window of
     blocks.
     """
+
+    # Attributes that `with_values` replaces.
+    VALUES = (
+        *("part", "first_step", "first_row", "end_row", "num_rows", "free_slots", "_in_cycle", "_per_cycle"),
+        *("_num_elements", "_window", "_windows_per_epoch", "_shared_window", "_num_whole", "_last_shard"),
+        *("_shard_parts", "_block_key", "_slot_key", "_row_grid", "_block_grid"),
+    )
 
     shard_rows: tuple[int, ...]
     seed: int
@@ -70,24 +78,6 @@ class GlobalOrder:
     stage: Stage
     part: int = 0
     earlier: GlobalOrder | None = None
-
-    def __post_init__(self) -> None:
-        rows_PK = self.stage.rows_PK
-        self.num_rows, self.batch_rows, self.num_elements = sum(self.shard_rows), int(rows_PK[0].sum()), len(rows_PK)
-        self.first_row = self.stage.before[self.part]
-        self.end_row = min(self.rows_before(self.stage.last), ENDLESS)
-        self._counts_P = rows_PK[:, self.part]
-        self._ends_P = np.cumsum(self._counts_P)
-        self._per_cycle = int(self._ends_P[-1])
-        self._block_key, self._slot_key = key(self.seed, _BLOCKS), key(self.seed, _SLOTS)
-        self._window = min(self.window, self.num_rows) if self.block > 1 else self.window
-        self._windows_per_epoch = -(-self.num_rows // self._window)
-        self._shared_window, self._free_slots = -1, np.zeros(0, np.int64)
-        if self.earlier is not None:
-            # Slots that earlier stages leave free in this stage's first window, ascending.
-            self._shared_window, _ = self.begin(self.first_row)
-            _, _, rows, slots = self.earlier._in_slots(self._shared_window, 0, self.batch_rows, NUMPY)
-            self._free_slots = np.sort(slots[rows >= self.first_row])
 
     @classmethod
     def of(
@@ -121,6 +111,32 @@ class GlobalOrder:
         )
         return dataclasses.replace(order, earlier=earlier)
 
+    def with_values(self, values: Mapping[str, Any]) -> GlobalOrder:
+        """Return this order with the values of another dataset or stage, as tensors."""
+        order = copy.copy(self)
+        vars(order).update(values)
+        return order
+
+    @functools.cached_property
+    def first_step(self) -> int:
+        return self.stage.first
+
+    @functools.cached_property
+    def first_row(self) -> int:
+        return self.stage.before[self.part]
+
+    @functools.cached_property
+    def end_row(self) -> int:
+        return min(self.stage.rows_before(self.stage.last)[self.part], ENDLESS)
+
+    @functools.cached_property
+    def batch_rows(self) -> int:
+        return int(self.stage.rows_PK[0].sum())
+
+    @functools.cached_property
+    def num_rows(self) -> int:
+        return sum(self.shard_rows)
+
     def rows_before(self, step: int) -> int:
         return self.stage.rows_before(step)[self.part]
 
@@ -142,22 +158,39 @@ class GlobalOrder:
         """Return the steps and columns of rows of this dataset's stream, both int64 [N]."""
         if self.stage.rows_PK.shape[1] == 1:  # faster
             return rows // self.batch_rows, rows % self.batch_rows
-        ends_P, counts_P = ops.constant(self._ends_P), ops.constant(self._counts_P)
+        ends_P, counts_P = (ops.constant(self._in_cycle[:, at]) for at in range(2))
         cycles, within = (rows - self.first_row) // self._per_cycle, (rows - self.first_row) % self._per_cycle
         turn = ops.search(ends_P, within)
-        counts_NK, count_N1 = ops.gather(ops.constant(self.stage.rows_PK), turn), ops.gather(counts_P, turn)[:, None]
+        counts_NK, count_N1 = ops.gather(ops.constant(self.rows_PK), turn), ops.gather(counts_P, turn)[:, None]
         row_N1 = (within - ops.gather(ends_P, turn))[:, None] + count_N1
         # Rows of each dataset that come before this row. A tie goes to the dataset named first.
         ties_K = ops.where(ops.arange(0, self.stage.rows_PK.shape[1]) >= self.part, 1, 0)
         before_NK = ((2 * row_N1 + 1) * counts_NK + count_N1 - ties_K) // (2 * count_N1)
-        return self.stage.first + cycles * self.num_elements + turn, ops.total(before_NK)
+        return self.first_step + cycles * self._num_elements + turn, ops.total(before_NK)
 
     def counts(self, first: int, last: int) -> np.ndarray:
         """Count this dataset's rows in columns [first, last) of each element of the cycle: int64 [P]."""
         rows = np.arange(self.first_row, self.first_row + self._per_cycle, dtype=np.int64)
         steps, columns = self.in_batches(rows, NUMPY)
         own = (columns >= first) & (columns < last)
-        return np.bincount(steps[own] - self.stage.first, minlength=self.num_elements)
+        return np.bincount(steps[own] - self.first_step, minlength=self._num_elements)
+
+    @functools.cached_property
+    def rows_PK(self) -> np.ndarray:
+        return self.stage.rows_PK
+
+    @functools.cached_property
+    def _num_elements(self) -> int:
+        return len(self.rows_PK)
+
+    @functools.cached_property
+    def _in_cycle(self) -> np.ndarray:
+        counts_P = self.rows_PK[:, self.part]
+        return np.stack([np.cumsum(counts_P), counts_P], axis=1)
+
+    @functools.cached_property
+    def _per_cycle(self) -> int:
+        return int(self._in_cycle[-1, 0])
 
     def begin(self, row: int, *, first: int = 0, last: int | None = None) -> tuple[int, int]:
         """Return the index of a row's window, and the number of earlier rows in the window's columns [first, last)."""
@@ -181,7 +214,7 @@ class GlobalOrder:
             own = ops.indices((columns >= first) & (columns < last))
             steps, columns, rows = (ops.gather(values, own) for values in (steps, columns, rows))
             epochs_N = folded(self._block_key, rows // self.num_rows, ops)
-            numbers = permuted(rows % self.num_rows, epochs_N, ops, limit=self.num_rows)
+            numbers = permuted(rows % self.num_rows, epochs_N, ops, limit=self.num_rows, grid=self._row_grid)
             return steps, columns, numbers
         steps, columns, rows, slots = self._in_slots(window, first, last, ops)
         own = ops.indices(rows < self.end_row)
@@ -201,9 +234,21 @@ class GlobalOrder:
         ranks = before + ops.order(ops.order(keys))
         slots = begin + ranks
         if self.earlier is not None:
-            free = ops.gather(self._free_slots, ops.minimum(ranks, len(self._free_slots) - 1))
+            free = ops.gather(self.free_slots, ops.minimum(ranks, ops.count(self.free_slots >= 0) - 1))
             slots = ops.where(window <= self._shared_window, free, slots)
         return steps, columns, rows, slots
+
+    @functools.cached_property
+    def free_slots(self) -> np.ndarray:
+        """Slots that earlier stages leave free in this stage's first window, ascending: int64 [n]."""
+        if self.earlier is None:
+            return np.zeros(1, np.int64)
+        _, _, rows, slots = self.earlier._in_slots(self._shared_window, 0, self.batch_rows, NUMPY)
+        return np.sort(slots[rows >= self.first_row])
+
+    @functools.cached_property
+    def _shared_window(self) -> int:  # -1: none
+        return -1 if self.earlier is None else self.begin(self.first_row)[0]
 
     def _numbers(self, slots: Any, window: Any, ops: Any) -> Any:
         num_blocks = self.num_rows // self.block
@@ -213,32 +258,64 @@ class GlobalOrder:
         )
         # `% limit` keeps blocks after the last whole one in range; their numbers are replaced below.
         blocks = ops.arange(first_block, first_block + self._window // self.block + 2)
-        limit = max(num_blocks, 1)
-        blocks = permuted(blocks % limit, folded(self._block_key, epoch, ops), ops, limit=limit)
+        epoch_key, limit = folded(self._block_key, epoch, ops), ops.maximum(num_blocks, 1)
+        blocks = permuted(blocks % limit, epoch_key, ops, limit=limit, grid=self._block_grid)
         numbers = ops.gather(blocks, slots // self.block - first_block) * self.block + slots % self.block
         # Leftover rows stay at the end of the line.
         return ops.where(slots < num_blocks * self.block, numbers, slots)
 
     def _in_shards(self, numbers: Any, ops: Any) -> Any:
         """Convert numbers to rows of the split. Numbers count the rows of all whole blocks, then all leftover rows."""
-        ends_S, shift_S, left_ends_S, left_shift_S = map(ops.constant, self._shard_parts)
-        num_whole, last = int(self._shard_parts[0][-1]), len(self.shard_rows) - 1
+        ends_S, shift_S, left_ends_S, left_shift_S = (ops.constant(self._shard_parts[:, at]) for at in range(4))
+        last, num_whole = self._last_shard, self._num_whole
         left = ops.where(numbers < num_whole, 0, numbers - num_whole)
         in_whole = numbers + ops.gather(shift_S, ops.minimum(ops.search(ends_S, numbers), last))
         in_left = left + ops.gather(left_shift_S, ops.search(left_ends_S, left))
         return ops.where(numbers < num_whole, in_whole, in_left)
 
     @functools.cached_property
-    def _shard_parts(self) -> tuple[np.ndarray, ...]:
-        """Per shard, the end and the shift to rows of the split: of whole blocks, then of leftovers; int64 [S] each."""
+    def _shard_parts(self) -> np.ndarray:
+        """Per shard, the end and the shift to rows of the split: of whole blocks, then of leftovers; int64 [S, 4]."""
         rows_S = np.array(self.shard_rows, np.int64)
         whole_S = rows_S // self.block * self.block
         first_S, left_S = np.cumsum(rows_S) - rows_S, rows_S - whole_S
         ends_S, left_ends_S = np.cumsum(whole_S), np.cumsum(left_S)
-        shifts = first_S - (ends_S - whole_S), first_S + whole_S - (left_ends_S - left_S)
         # A search for 0 must find a shard even without leftovers.
         left_ends_S[-1] += 1
-        return ends_S, shifts[0], left_ends_S, shifts[1]
+        shifts = first_S - (ends_S - whole_S), first_S + whole_S - (np.cumsum(left_S) - left_S)
+        return np.stack([ends_S, shifts[0], left_ends_S, shifts[1]], axis=1)
+
+    @functools.cached_property
+    def _num_whole(self) -> int:
+        return int(self._shard_parts[-1, 0])
+
+    @functools.cached_property
+    def _last_shard(self) -> int:
+        return len(self.shard_rows) - 1
+
+    @functools.cached_property
+    def _block_key(self) -> Any:
+        return key(self.seed, _BLOCKS)
+
+    @functools.cached_property
+    def _slot_key(self) -> Any:
+        return key(self.seed, _SLOTS)
+
+    @functools.cached_property
+    def _row_grid(self) -> Any:
+        return grid(self.num_rows)
+
+    @functools.cached_property
+    def _block_grid(self) -> Any:
+        return grid(self.num_rows // self.block)
+
+    @functools.cached_property
+    def _window(self) -> int:
+        return min(self.window, self.num_rows) if self.block > 1 else self.window
+
+    @functools.cached_property
+    def _windows_per_epoch(self) -> int:
+        return -(-self.num_rows // self._window)
 
 
 @functools.lru_cache(maxsize=16)

@@ -22,10 +22,14 @@ _GOLDEN = 0x9E3779B9
 Key = tuple[Any, Any]
 
 
-def permuted(numbers: Any, key: Key, ops: Any, *, limit: int) -> Any:
-    """Permute `numbers`, int64 [N], which are below `limit`. The limit is at least 1."""
-    rows = math.isqrt(limit - 1) + 1
-    columns = -(-limit // rows)
+def grid(limit: int) -> tuple[int, int]:
+    rows = math.isqrt(max(limit, 1) - 1) + 1
+    return rows, max(1, -(-limit // rows))
+
+
+def permuted(numbers: Any, key: Key, ops: Any, *, limit: Any, grid: Any) -> Any:
+    """Permute `numbers`, int64 [N], which are below `limit`, an int or tensor."""
+    rows, columns = grid[0], grid[1]
 
     def two_rounds(turn: Any, left: Any, right: Any) -> tuple[Any, Any]:
         left = (left + _keyed(right, key, 2 * turn, ops)) % rows

@@ -12,7 +12,7 @@ from tests.support.manifests import make_shard
 from tfrecord_io.input_pipeline.host_plan import Shuffle
 from tfrecord_io.mixing import mixing_plan
 from tfrecord_io.ordering.global_order import GlobalOrder
-from tfrecord_io.ordering.permutation import NUMPY, folded, key, permuted
+from tfrecord_io.ordering.permutation import NUMPY, folded, grid, key, permuted
 
 
 def order_of(sizes: tuple[int, ...], *, block: int, batch: int = 8, window: int = 64, seed: int = 5) -> GlobalOrder:
@@ -80,14 +80,14 @@ def test_a_small_split_is_a_full_permutation_and_a_large_one_is_not() -> None:
 @pytest.mark.parametrize("limit", [1, 2, 3, 5, 16, 17, 1000, 4097])
 def test_it_is_a_permutation(limit: int) -> None:
     for number in range(5):
-        found = permuted(np.arange(limit), key(number), NUMPY, limit=limit)
+        found = permuted(np.arange(limit), key(number), NUMPY, limit=limit, grid=grid(limit))
         assert sorted(found.tolist()) == list(range(limit))
 
 
 @pytest.mark.parametrize("limit", [3, 4, 5])
 def test_every_order_comes_equally_often(limit: int) -> None:
     keys = folded(key(3), np.arange(60_000), NUMPY)
-    columns = [permuted(np.full(60_000, number), keys, NUMPY, limit=limit) for number in range(limit)]
+    columns = [permuted(np.full(60_000, number), keys, NUMPY, limit=limit, grid=grid(limit)) for number in range(limit)]
     orders, counts = np.unique(np.stack(columns), axis=1, return_counts=True)
     expected = 60_000 / math.factorial(limit)
     assert orders.shape[1] == math.factorial(limit)
