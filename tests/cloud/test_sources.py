@@ -162,6 +162,5 @@ def test_a_service_that_is_overloaded_is_waited_for(machine: Proxy, listed: str,
 def test_a_listing_that_is_denied_says_what_to_ask_for(machine: Proxy, listed: str, below: str) -> None:
     said = "me@x.iam.gserviceaccount.com does not have storage.objects.list access to the Google Cloud Storage bucket."
     machine.answer = lambda number, method, path: refusal(403, said)
-    with pytest.raises(SourceError, match=r"does not have storage\.objects\.list") as caught:
+    with pytest.raises(SourceError, match=r"does not have storage\.objects\.list.*; .*add-iam-policy-binding"):
         _resolve(f"gs://{listed}/{below}")
-    assert "add-iam-policy-binding" in caught.value.remedy

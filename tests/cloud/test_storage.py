@@ -294,9 +294,8 @@ def test_an_outage_without_an_end_is_an_error(machine: Proxy, monkeypatch: pytes
         storage.delete,
         lambda path: storage.write_bytes(path, content_of(BLOCK_BYTES + 1)),
     ):
-        with pytest.raises(OutputError, match="answers with status 429") as caught:
+        with pytest.raises(OutputError, match=r"answers with status 429.*; .*run the same command again"):
             use("gs://bucket/file")
-        assert "run the same command again" in caught.value.remedy
 
 
 def test_a_connection_that_nobody_takes_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -181,9 +181,8 @@ def test_a_dataset_of_several_lengths_is_not_read_as_if_it_had_one(data: reader.
             read("train", global_batch_size=4)
         assert "buckets.read(data, 'train', …)" in str(caught.value.remedy)
     rows = random_access.open(data.root)
-    with pytest.raises(ReaderError, match=r"several lengths, .* expected one") as caught:
+    with pytest.raises(ReaderError, match=r"several lengths, .* expected one.*; .*data\.bucket\(4\)\['test'\]"):
         rows["test"]
-    assert "data.bucket(4)['test']" in caught.value.remedy
     assert {at: rows.bucket(at)["train"][:]["row"].tolist() for at in LENGTHS} == {
         at: columns_of(at, count)["row"].tolist() for at, count in ROWS["train"].items()
     }

@@ -69,10 +69,7 @@ class _Counting:
 
 @pytest.mark.parametrize(
     ("mixed", "words"),
-    [
-        (True, "expected one length in a mixture"),
-        (False, "the model does not take rows of all lengths [8, 24]"),
-    ],
+    [(True, "expected one length in a mixture"), (False, "the model does not take rows of all lengths [8, 24]")],
 )
 def test_what_needs_one_length_is_refused(tmp_path: Path, data: Path, mixed: bool, words: str) -> None:
     outcome = training.command(tmp_path, data=(data, training.data()) if mixed else data)

@@ -64,9 +64,8 @@ def test_a_cluster_of_one_process_is_none() -> None:
 
 @pytest.mark.parametrize("tpu", ["http://10.0.0.2:8470", "grpc://10.0.0.2", "", "cpu", "GPU"])
 def test_what_is_no_address_is_refused(tpu: str) -> None:
-    with pytest.raises(ConfigError, match="expected auto, local, none") as caught:
+    with pytest.raises(ConfigError, match=r"expected auto, local, none.*; .*--tpu none uses this machine's GPUs"):
         targets.choose(tpu, environment={}, chips_here=False)
-    assert "--tpu none uses this machine's GPUs" in caught.value.remedy
 
 
 @pytest.mark.parametrize(

@@ -19,9 +19,8 @@ from tfrecord_io.errors import ConfigError, FormatError, ReaderError
 
 def test_a_training_that_was_not_finished_has_no_description(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").mkdir()
-    with pytest.raises(ReaderError, match="--model-dir of a finished training run") as caught:
+    with pytest.raises(ReaderError, match=r"--model-dir of a finished training run.*; .*interrupted"):
         model_files.read(str(tmp_path))
-    assert "interrupted" in caught.value.remedy
 
 
 def test_a_metric_that_is_no_number_is_written_and_read(tmp_path: Path) -> None:
@@ -94,9 +93,8 @@ def test_no_link_is_followed_and_no_other_file_copied(tmp_path: Path) -> None:
     names = {path.name for path in (training.data() / "tokenizer").iterdir()}
     assert {path.name for path in (tmp_path / "model" / "tokenizer").iterdir()} == names
     (data / "tokenizer" / "chat_template.jinja").symlink_to(tmp_path / "secret")
-    with pytest.raises(ReaderError, match="is a link or not a file") as caught:
+    with pytest.raises(ReaderError, match=r"is a link or not a file.*; .*cp -rL"):
         model_files.copy_tokenizer(str(data), str(tmp_path / "again"))
-    assert "cp -rL" in caught.value.remedy
     (tmp_path / "model.keras").symlink_to(tmp_path / "secret")
     with pytest.raises(ReaderError, match=r"model\.keras is a link"), loading.local_copy(str(tmp_path / "model.keras")):
         pass

@@ -55,9 +55,8 @@ def test_a_document_gets_the_logits_that_it_would_get_alone(kind: str) -> None:
 def test_a_backbone_that_would_see_across_documents_is_refused() -> None:
     backbone = keras_hub.models.DistilBertBackbone(**SIZES)
     config = TrainConfig(data="d", task="mlm", model="distil_bert_base_en")
-    with pytest.raises(ConfigError, match="has several documents in a row") as caught:
+    with pytest.raises(ConfigError, match=r"has several documents in a row.*; .*segment_attention_mask"):
         backbones.require_apart(backbone, config=config, manifest=make_manifest())
-    assert "segment_attention_mask" in caught.value.remedy
 
 
 @pytest.mark.slow

@@ -168,9 +168,8 @@ def test_the_compiler_sees_no_accelerator_of_this_machine() -> None:
 
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match="jax and libtpu") as caught:
+    with pytest.raises(ConfigError, match=r"jax and libtpu.*; .*\[preflight\]"):
         compiler.require()
-    assert "[preflight]" in caught.value.remedy
 
 
 @pytest.mark.parametrize(

@@ -66,9 +66,8 @@ def test_options_that_decide_no_batch_may_change_if_that_is_asked_for(tmp_path: 
     one, other = ({"seed": 1, "learning_rate": rate, "backend": "jax"} for rate in (0.1, 0.2))
     parts = {"input_parts": {"hosts": 1, "parts": 8}}
     (tmp_path / "run.json").write_text(json.dumps({**one, **parts}))
-    with pytest.raises(FingerprintMismatchError, match=r"learning_rate 0\.1, now 0\.2") as caught:
+    with pytest.raises(FingerprintMismatchError, match=r"learning_rate 0\.1, now 0\.2.*; .*--allow-changes"):
         checkpoints.claimed(str(tmp_path), identity=other, writes=True)
-    assert "--allow-changes" in caught.value.remedy
     found = checkpoints.claimed(str(tmp_path), identity=other, writes=True, may_change=True)
     assert found == json.loads((tmp_path / "run.json").read_text()) == {**other, **parts}
 

@@ -95,12 +95,7 @@ def columns_of(roles: tuple[str, ...]) -> dict[str, np.ndarray]:
             for case in (
                 (PAIRS, (f"{side}_ids", 1, 0), 1000, f"{side}_ids outside 0 to 999"),
                 (PAIRS, (f"{side}_ids", 1, 3), 9, f"{side}_ids other than 0 in the padding"),
-                (
-                    PAIRS,
-                    (f"{side}_mask", 1, 0),
-                    0,
-                    f"a {side} mask that is not one run of 1 with padding on the right",
-                ),
+                (PAIRS, (f"{side}_mask", 1, 0), 0, f"a {side} mask that is not one run of 1 with padding on the right"),
                 (PAIRS, (f"{side}_loss_mask", 1, 2), 0, f"no {side} answer at the end of its row"),
                 (PAIRS, (f"{side}_loss_mask", 0, 1), 0, f"no {side} answer at the end of its row"),
                 (PAIRS, (f"{side}_loss_mask", 1, 3), 1, f"no {side} answer at the end of its row"),

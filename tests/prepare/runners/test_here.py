@@ -217,13 +217,7 @@ GB = 1_000_000_000
     ],
 )
 def test_there_are_as_many_processes_as_cores_tasks_and_memory_allow(
-    tasks: int,
-    wanted: int | None,
-    memory: int,
-    expected: int,
-    said: str,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: Any,
+    tasks: int, wanted: int | None, memory: int, expected: int, said: str, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
     seams.put(monkeypatch, cores_of_workers=lambda: 8, memory_of_workers=lambda: memory)
     assert here.number(tasks, task_bytes=100_000_000, wanted=wanted) == expected

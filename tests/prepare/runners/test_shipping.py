@@ -141,6 +141,5 @@ def test_what_is_not_installed_is_an_error(tmp_path: Path, monkeypatch: pytest.M
 def test_a_worker_with_other_versions_makes_nothing() -> None:
     shipping.require_versions(shipping.versions())
     shipping.require_versions({})
-    with pytest.raises(PrepError, match=r"started: tokenizers [\d.]+, expected 0.0.1; ") as caught:
+    with pytest.raises(PrepError, match=r"started: tokenizers [\d.]+, expected 0.0.1; .*--sdk_container_image"):
         shipping.require_versions({**shipping.versions(), "tokenizers": "0.0.1"})
-    assert "--sdk_container_image" in caught.value.remedy

@@ -164,8 +164,7 @@ def test_a_huge_size_with_a_right_crc_is_refused_before_anything_is_gathered(siz
     header = struct.pack("<Q", size)
     data = shard([b"ok"]) + header + struct.pack("<I", records.masked_crc32c(header)) + b"abcdefgh"
     with pytest.raises(
-        CorruptRecordError,
-        match=f"record 1 at byte 18: {size:,} bytes, expected at most {records.MOST_RECORD_BYTES:,}",
+        CorruptRecordError, match=f"record 1 at byte 18: {size:,} bytes, expected at most {records.MOST_RECORD_BYTES:,}"
     ):
         both_ways(data)
 

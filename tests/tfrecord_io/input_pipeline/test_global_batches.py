@@ -165,9 +165,8 @@ def test_shapes_are_static_and_the_graph_needs_no_python(root: pathlib.Path, how
 def test_compressed_shards_are_refused(write_dataset: WriteDataset, monkeypatch: pytest.MonkeyPatch) -> None:
     seams.put(monkeypatch, order_bytes=0)
     data = reader.open(write_dataset({"train": pad_shards(20, 20)}, compression="gzip"))
-    with pytest.raises(ReaderError, match="are compressed") as caught:
+    with pytest.raises(ReaderError, match=r"are compressed.*; .*--compression gzip"):
         data.dataset("train", global_batch_size=4, order="global")
-    assert "--compression gzip" in caught.value.remedy
 
 
 @pytest.mark.slow

@@ -195,14 +195,12 @@ class TestRefusals:
     def test_a_split_that_one_has_not(self, mixed: Mixture) -> None:
         assert list(mixed.splits) == ["train"]
         assert mixed.num_examples("train") == 161
-        with pytest.raises(ReaderError, match=r"dataset 'b' .* has no split 'validation'") as caught:
+        with pytest.raises(ReaderError, match=r"dataset 'b' .* has no split 'validation'.*; .*\['train'\]"):
             mixed.dataset("validation", global_batch_size=8, training=True)
-        assert "['train']" in caught.value.remedy
 
     def test_an_evaluation(self, mixed: Mixture) -> None:
-        with pytest.raises(ReaderError, match="a mixture cannot be evaluated") as caught:
+        with pytest.raises(ReaderError, match=r"a mixture cannot be evaluated.*; .*mixture\.datasets\.items\(\)"):
             mixed.dataset("train", global_batch_size=8, training=False)
-        assert "mixture.datasets.items()" in caught.value.remedy
 
 
 class TestWhatMayDiffer:

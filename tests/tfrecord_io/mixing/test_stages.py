@@ -154,10 +154,7 @@ def test_a_cap_ends_the_stream_or_refuses_a_longer_training(datasets: Mapping[st
         ({}, "begin at steps \\[\\]"),
         ({0: {"a": 1, "b": 1}, 9: {"a": 1, "b": 2}, 5: {"a": 1, "b": 1}}, "expected ascending whole numbers"),
         ({0: {"a": 0, "b": 0}}, "the weight of dataset 'a' is 0, expected a number above 0"),
-        (
-            {0: {"a": 1, "c": 1}},
-            "weights are for \\['a', 'c'\\], expected one for each of the datasets \\['a', 'b'\\]",
-        ),
+        ({0: {"a": 1, "c": 1}}, "weights are for \\['a', 'c'\\], expected one for each of the datasets \\['a', 'b'\\]"),
         ({0: {"a": 1, "b": -1}}, "the weight of dataset 'b' is -1"),
         ({0: {"a": 1, "b": 1}, 9: {"a": 0, "b": 0}}, "all weights from step 9 on are 0"),
         ({0: {"a": 1, "b": 0}, 9: {"a": 2, "b": 0}}, "the weight of dataset 'b' from step 0 on is 0"),
