@@ -8,6 +8,7 @@
     memory   the peak of `build`, all processes together, at 1 and 4 GB
     chat     conversations against plain text of the same tokens
     reader   examples per second of our reader against hand-written input functions
+    mixtures CPU seconds before the first batch of many datasets, with one stage and three
     startup  `--help`; CPU seconds of a build of 0.5 MB of text, as a multiple of its imports
     peers    `prep-tfrecords build` against tokbin and datatrove, which pip installs in separate environments
 
@@ -34,6 +35,7 @@ SECTIONS = {
     "memory": ("Memory", "preparing:memory"),
     "chat": ("Chat", "chat:report"),
     "reader": ("Reader", "reading:report"),
+    "mixtures": ("Mixtures", "mixtures:report"),
     "startup": ("Start-up", "startup:report"),
     "peers": ("Against other tools", "peers:report"),
 }
