@@ -242,7 +242,10 @@ class CausalPredictor(Predictor):
         if not (count := self.config.generate):
             super().check()
         elif self.tokens.segments is not None:
-            raise ConfigError("--generate with packed rows, expected one text per row", remedy="leave --generate out")
+            raise ConfigError(
+                "--generate needs one text per row, but the rows of this dataset are packed",
+                remedy="leave --generate out, or give a dataset that is not packed",
+            )
         elif count >= (length := self.manifest.row_length):
             raise ConfigError(
                 f"--generate {count}, but the model's rows have {length} tokens, including the prompt",

@@ -133,8 +133,8 @@ def with_names(plan: LabelPlan, *, source: Source) -> LabelPlan:
         if len(lengths) > 1 or max(lengths) > MAX_LABEL_NAMES:
             listed = ", ".join(map(str, sorted(lengths)[:5]))
             raise ColumnError(
-                f"label column {plan.column!r} holds vectors of 0 and 1 of length {listed}, expected one length up to "
-                f"{MAX_LABEL_NAMES:,}",
+                f"label column {plan.column!r} holds vectors of zeros and ones with the lengths {listed}, "
+                f"expected one length up to {MAX_LABEL_NAMES:,}",
                 remedy="make all vectors equally long, or list the class ids of each row instead",
             )
         return dataclasses.replace(plan, kind="hot", size=lengths.pop())
@@ -179,7 +179,7 @@ def _distinct(values: pa.Array, plan: LabelPlan) -> list[Any]:
     numbers = [number for number in distinct.to_pylist() if number == number]  # drops NaN
     if odd := next((number for number in numbers if number % 1), None):
         raise ColumnError(
-            f"label column {plan.column!r} holds {odd}, expected classes: whole numbers, or vectors of 0 and 1",
+            f"label column {plan.column!r} holds {odd}, expected classes: whole numbers, or vectors of zeros and ones",
             remedy="leave --label-classes out to train on numbers; keep vectors with --keep-column",
         )
     return [int(number) for number in numbers]

@@ -42,8 +42,8 @@ def require_modest_cards(folder: str, *, where: str) -> None:
             named = (config.get("data_files"), config.get("data_dir")) if isinstance(config, Mapping) else ()
             if outside := next((path for path in _texts(named) if _LEADS_OUT.search(path)), None):
                 raise SourceError(
-                    f"{place}: names {without_access(outside)!r} as data, expected paths inside the dataset",
-                    remedy="name that file itself as DATASET if you trust it",
+                    f"{place}: its data path {without_access(outside)!r} is outside the dataset",
+                    remedy="if you trust that path, give it as DATASET instead",
                 )
 
 
@@ -126,5 +126,5 @@ def require_inside(splits: Mapping[str, Sequence[str]], *, root: str, where: str
         if not inside:
             raise SourceError(
                 f"{where}: its card or a link leads to {without_access(path)}, expected only files inside the dataset",
-                remedy="name that file itself as DATASET if you trust it",
+                remedy="if you trust that path, give it as DATASET instead",
             )

@@ -91,7 +91,7 @@ def examine_functions(
             return RowFunctions(functions=functions, schema=columns.arrow_schema, share=left.num_rows / seen), columns
     filters = " and ".join(function.option for function in functions if function.kind == "filter")
     raise SourceError(
-        f"split {split!r}: of its {some(rows, 'row')}, none passes {filters}",
+        f"split {split!r}: none of its {some(rows, 'row')} passes {filters}",
         remedy="correct the filter, or choose other splits with --split",
     )
 

@@ -56,8 +56,8 @@ def test_lists_become_0_and_1_for_each_class(
 @pytest.mark.parametrize(
     ("labels", "cause"),
     [
-        ([[0, 1, 1], [1, 0]], "vectors of 0 and 1 of length 2, 3, expected one length"),
-        ([[0.5, 1.0]], "holds 0.5, expected classes: whole numbers, or vectors of 0 and 1"),
+        ([[0, 1, 1], [1, 0]], "vectors of zeros and ones with the lengths 2, 3, expected one length"),
+        ([[0.5, 1.0]], "holds 0.5, expected classes: whole numbers, or vectors of zeros and ones"),
         ([[], []], "holds no class in any of its lists"),
         ([[number] for number in range(10_001)], "more than 10,000 distinct numbers"),
     ],

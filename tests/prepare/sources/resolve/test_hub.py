@@ -232,7 +232,7 @@ def test_a_hub_that_is_overloaded_is_waited_for(online: Answers) -> None:
         ("me/busy", "me/busy: the Hub answered with an error (", "run the same command again later"),
         ("me/script", "me/script: Dataset scripts are no longer supported", "--revision refs/convert/parquet"),
         ("me/empty", "me/empty: no file has a name that `datasets` knows", "--format"),
-        ("me/lured", "me/lured, README.md: names 'hf://datasets/me/good/*.jsonl' as data", "name that file itself"),
+        ("me/lured", "me/lured, README.md: its data path 'hf://datasets/me/good/*.jsonl'", "if you trust that path"),
         ("me/pickled", "me/pickled: no file has a name that `datasets` knows", "--format"),
         ("me/card config=fr", "me/card: `datasets` cannot open it (BuilderConfig 'fr' not found", "--config"),
         ("me/good config=en", "me/good: `datasets` cannot open it (BuilderConfig 'en' not found", "--config"),

@@ -167,7 +167,7 @@ class TestPlanning:
         assert [(index, text) for index, text in enumerate(texts) if text] == [(4567, "ROW 4567")]
 
     def test_filters_that_leave_nothing(self, folder: Path) -> None:
-        with refused(SourceError, "split 'train'", "of its 200 rows, none passes --filter clean:f"):
+        with refused(SourceError, "split 'train'", "none of its 200 rows passes --filter clean:f"):
             opened(folder, ROWS, [one("filter", "return np.zeros(len(t), bool)")])
 
     def test_a_dictionary_is_read_as_its_values(self, folder: Path) -> None:
