@@ -99,7 +99,7 @@ def difference(left: Any, right: Any) -> Any:
 def format_date(day: datetime.date, form: str) -> str:
     """Format midnight of `day` like `strftime` in the C locale. A dash, as in `%-d`, omits leading zeros and spaces.
 
-    Raises: TemplateError for a directive that depends on the clock, time zone or machine.
+    Raises: TemplateError for a directive that depends on the time zone or machine.
     """
 
     def written(directive: re.Match[str]) -> str:
