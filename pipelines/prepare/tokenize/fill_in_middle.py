@@ -59,7 +59,7 @@ class FillInMiddle:
         self._ends = tuple(map("".join, ends))
 
     def encode(self, rows: Rows, engine: Engine) -> tuple[RaggedTokens, np.ndarray]:
-        """Return the tokens of N documents, rewritten or not, without their frame, and the rows' kinds, uint8 [N]."""
+        """Return the tokens of N documents, without special tokens around them, and the documents' kinds, uint8 [N]."""
         texts, draws = rows.texts[0], self._draws(rows)
         drawn = np.flatnonzero((draws[:, 0] < self._rates[0]) & (pc.binary_length(texts).to_numpy() > 0))
         arranged = self._arranged(self._split(texts.take(pa.array(drawn)), draws[drawn]), draws[drawn], engine)

@@ -158,7 +158,7 @@ class DocumentFrame:
 def open_frame(tokenizer: HFTokenizer, special_tokens: SpecialTokens) -> DocumentFrame:
     """Return the special tokens to put around documents, as --special-tokens requests.
 
-    Raises: TokenizerError if the tokenizer has no such token, or has no constant tokens around texts.
+    Raises: TokenizerError if the tokenizer lacks such a token, or does not put the same tokens around every text.
     """
     if special_tokens == "none":
         return DocumentFrame()

@@ -71,7 +71,7 @@ class EncodedRows:
 
 
 class TemplateRows:
-    """Row encoder that adds special tokens to an engine's tokens. `only_type`: the type id of all tokens, or None."""
+    """Row encoder that adds special tokens to an engine's tokens. `only_type`: the type id of all tokens, if equal."""
 
     def __init__(
         self, engine: Engine, template: RowTemplate, *, tokenizer: HFTokenizer, length: int, truncation: Truncation

@@ -103,7 +103,7 @@ class Needs:
 
     @functools.cached_property
     def parsed_arguments(self) -> bool:
-        """Whether the arguments of tool calls must be objects, because the template changes arguments in JSON text."""
+        """Whether tool calls need their arguments as objects, because the template changes those in JSON text."""
         as_text = json.dumps(ARGUMENTS)
         rendered = self._tried(*calling(as_text))
         return (rendered is None or as_text.encode() not in rendered) and self._tried(*calling(ARGUMENTS)) is not None
@@ -184,7 +184,7 @@ def conversation_of(
 
 
 def roles_without_effect(messages: Iterable[Any]) -> list[str]:
-    """Return the roles, except assistant, of messages with a true `train`, which has no effect on these roles."""
+    """Return the roles, except assistant, that have messages with a true `train`. It has no effect on these roles."""
     roles = set()
     for message in messages:
         flags = {"train": message.get("train")} if isinstance(message, dict) else {}

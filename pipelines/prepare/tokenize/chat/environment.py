@@ -93,15 +93,10 @@ class Notes(Extension):
 
 
 class _Environment(ImmutableSandboxedEnvironment):
-    """Jinja's sandbox, with `fixed` values and faster lookups.
-
-    Jinja tries attributes before keys, which doubles the time of `message.content`, and its safety check takes 1 µs.
-    The check is skipped for texts, loops and namespaces: their only unsafe attributes are `format`, `format_map` and
-    those with a leading underscore.
-    """
-
     intercepted_binops = frozenset({"-"})
 
+    # Jinja tries attributes before keys, which doubles the time of `message.content`. Its safety check takes 1 µs. The
+    # only unsafe attributes of texts, loops and namespaces are `_FORMATS` and those with a leading underscore.
     def getattr(self, obj: Any, attribute: str) -> Any:
         kind = type(obj)
         if kind is dict:

@@ -80,7 +80,7 @@ def fixed(value: Any) -> Any:
 
 
 def fixed_result(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a Jinja filter so that its results go through `fixed`."""
+    """Wrap a Jinja filter so that `fixed` is applied to its results."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:

@@ -47,7 +47,7 @@ _REFERENCES = ("hf", "slow", "reference")
 
 
 class Tokenizing(Protocol):
-    """What engines and row encoders have in common. `concurrent`: encoding in several threads at once is faster."""
+    """Common protocol of engines and row encoders. `concurrent`: encoding in several threads at once is faster."""
 
     name: str
     version: str
@@ -156,8 +156,8 @@ class FastEngine(abc.ABC):
     def __init__(self, reference: HuggingFaceEngine, *, dtype: np.dtype, parts: dict[str, Any] | None = None) -> None:
         """Open the engine for the tokenizer of `reference`, which encodes the texts that this engine cannot encode.
 
-        `parts`: `reference.parts()`, if already known. Raises: NotQualified unless the engine gives the same ids as the
-        tokenizer for this kind of tokenizer; docs/explanation/engines.md lists the kinds.
+        `parts`: `reference.parts()`, if already known. Raises: NotQualified if the engine does not support this kind of
+        tokenizer (docs/explanation/engines.md lists the kinds).
         """
         self._reference, self._dtype = reference, dtype
         require_release("tokenizers", tried=TOKENIZERS_TRIED)

@@ -97,11 +97,11 @@ class PackageEngine(FastEngine):
 
     @abc.abstractmethod
     def _require(self, parts: dict[str, Any]) -> None:
-        """Check that the engine supports the tokenizer. Raises: NotQualified."""
+        pass
 
     @abc.abstractmethod
     def _open_package(self, package: Any, parts: dict[str, Any]) -> Any:
-        """Return the package's own tokenizer object."""
+        pass
 
     @abc.abstractmethod
     def _encode(self, texts: pa.Array) -> RaggedTokens:
@@ -164,10 +164,7 @@ class FastokensEngine(PackageEngine):
 
 
 def _isolated(pre_tokenizer: dict[str, Any]) -> dict[str, Any]:
-    """Turn a Split that keeps only matches into one that isolates them.
-
-    Its result is the same, because supported expressions match every character, so nothing lies between matches.
-    """
+    # Supported expressions match every character, so to isolate the matches is the same as to keep only them.
     steps = pre_tokenizer.get("pretokenizers", [])
     if len(steps) != 2 or not (steps[0].get("behavior") == "Removed" and steps[0]["invert"]):
         return pre_tokenizer

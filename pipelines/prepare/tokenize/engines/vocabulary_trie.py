@@ -6,8 +6,8 @@ A node is a number `base`. The unit at index base + b describes the node's child
              base of child | id + 1, 0 if none | b              (Aoe 1989, "An efficient digital search algorithm ...")
 
 No two nodes have the same base, so a unit at base + b with the lowest byte b belongs to that node. An empty unit has
-the lowest byte 0xFF, which UTF-8 never contains. Nodes without children have base 0, and no unit at 0 + b
-has the lowest byte b.
+the lowest byte 0xFF, which UTF-8 never contains. Nodes without children have base 0, and no unit at 0 + b has the
+lowest byte b.
 """
 
 from collections.abc import Mapping

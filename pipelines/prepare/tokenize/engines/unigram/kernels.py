@@ -282,11 +282,8 @@ def _holds(word, at, end, tables):  # type: ignore[no-untyped-def]
 
 @jit
 def _until_space(low, high):  # type: ignore[no-untyped-def]
-    """Return the number of bytes before the first space; 16 if none of the 16 bytes is a space.
-
-    XOR turns spaces into zero bytes. Subtracting 1 then sets the highest bit of a zero byte. It may also set the
-    highest bit of later bytes, but never of earlier ones.
-    """
+    # XOR turns spaces into zero bytes. Subtracting 1 then sets the highest bit of a zero byte. It may also set the
+    # highest bit of later bytes, but never of earlier ones.
     low, high = low ^ _SPACES, high ^ _SPACES
     spaces = (low - _ONES) & ~low & _HIGH
     if spaces:

@@ -129,11 +129,9 @@ def _document(data, at, end, out, to, memory, word, tables):  # type: ignore[no-
 
 @jit
 def _letters(bytes_8, room, fold):  # type: ignore[no-untyped-def]
-    """Return the leading ASCII letters and digits of 8 bytes, at most `room`, in lower case, and their number.
-
-    Adding a constant sets the highest bit of each byte above a bound. The sum does not carry into the next byte,
-    because the highest bits are cleared beforehand.
-    """
+    """Return the leading ASCII letters and digits of 8 bytes, at most `room`, in lower case, and their number."""
+    # Adding a constant sets the highest bit of each byte above a bound. The highest bits are cleared first, so no sum
+    # carries into the next byte.
     ascii_bits = bytes_8 & ~_HIGH
     lower = ascii_bits | _CASE
     alpha = (lower + _TO_A) & ~(lower + _PAST_Z)
