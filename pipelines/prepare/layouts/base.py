@@ -196,9 +196,9 @@ class BatchEncoder(abc.ABC):
 
 
 def beside_reference(open_with: Callable[[Any], _Encoder], fast: Tokenizing, slow: Tokenizing) -> _Encoder:
-    """Open an encoder with the engine `fast`. If `slow` is a different engine, also open the `reference` with it.
+    """Open an encoder with the engine `fast`. Its `reference` has the engine `slow`, unless both engines are the same.
 
-    `open_with`: opens an encoder with an engine.
+    `open_with`: a function that opens an encoder with an engine.
     """
     encoder = open_with(fast)
     if slow is not fast:

@@ -19,8 +19,8 @@ from tfrecord_io.codec.kernels import jit, lowest_bit
 class Packing:
     """R rows, each with the pieces of one or more documents.
 
-    Row r has the pieces [edges[r], edges[r + 1]). Piece i is the tokens from `firsts[i]` to `firsts[i] + sizes[i]` of
-    the document `documents[i]`, counted with its special tokens. All arrays are int64; `edges` is [R + 1].
+    Row r has the pieces [edges[r], edges[r + 1]). Piece i consists of the tokens from `firsts[i]` to `firsts[i] +
+    sizes[i]` of the document `documents[i]`, special tokens included. All arrays are int64; `edges` is [R + 1].
     """
 
     documents: np.ndarray

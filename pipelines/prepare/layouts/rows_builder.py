@@ -30,7 +30,7 @@ _POSITIONS_PER_CHUNK = 1 << 24
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Field:
-    """A feature and how its values become an array [N, L] of dtype `laid_out`, padded with `fill` on `side`.
+    """A feature, and the array that its values become: [N, L] of dtype `laid_out`, padded with `fill` on `side`.
 
     `mask`: an additional feature that is 1 on values and 0 on padding.
     """
@@ -110,7 +110,7 @@ class RowsEncoder(base.BatchEncoder):
 
 
 class RowsBuilder(base.Builder):
-    """Builder that makes one record per sequence. Arrays of the sequence's row are added to the record."""
+    """Builder that makes one record per sequence. A record also gets the other features of the sequence's row."""
 
     def __init__(self, fields: Sequence[Field], *, lengths: Sequence[int] = ()) -> None:
         super().__init__()
