@@ -1,8 +1,8 @@
 """Plan the shards of a split before anything is written: their number, and the rows of each shard.
 
 Rows form blocks of at most 4,000 consecutive rows, or fewer if rows are long. The blocks are permuted by the seed, or
-left in source order. Then they are divided between rows into shards of equal predicted size. This size is within 10 %
-of the target if the split's size is near a multiple of the target, or at least 4.5 times the target.
+left in source order. Then cuts between rows make shards of equal predicted size. This size is within 10 % of the target
+if the split's size is near a multiple of the target, or at least 4.5 times the target.
 """
 
 from __future__ import annotations
@@ -244,7 +244,7 @@ def plan_split(
 def _cut_positions(rows: np.ndarray, weights: np.ndarray, *, count: int) -> np.ndarray:
     """Return `count` + 1 increasing row positions that divide the weights equally.
 
-    `rows` [N + 1]: the number of rows before each block. `weights` [N + 1]: 0, then each block's weight. Will be
+    `rows` [N + 1]: the number of rows before each block. `weights` [N + 1]: 0, then each block's weight; the array is
     overwritten.
     """
     np.maximum(weights[1:], 1e-9, out=weights[1:])

@@ -204,7 +204,7 @@ def _tokenize(
 
 
 def choices(spec: ShardSpec, split: SplitSource) -> Iterator[SampleChoice]:
-    """Yield a choice of rows to read. Then yield larger choices, for the case that filters leave no row."""
+    """Yield a choice of rows to read, then larger choices in case filters leave no row."""
     share = split.reader.share
     times, larger = min(_MOST_TIMES, math.ceil(1 / share)), 1
     covered = cover(split.groups.ends, split.ranges)
@@ -233,7 +233,7 @@ def _choose(spec: ShardSpec, split: SplitSource, covered: Cover, *, times: int, 
 
 
 def _groups(covered: Cover, stored: np.ndarray, *, limit: float, most: int, seed: tuple[int, int]) -> np.ndarray:
-    """Return the row groups with one random row from each of `most` equal parts; fewer to stay within `limit`."""
+    """Choose the row groups of random rows, one from each equal part of the split, within `limit` bytes in total."""
     ends = covered.ends
     count = min(most, len(covered))
     while True:
