@@ -46,7 +46,7 @@ def write(
     """Write one shard, with the rows of a task that have the same record length. Return its manifest entry.
 
     `ledger`: counts of rows and tokens, without the counts of `builder`. `versions`: see `storage.versions`.
-    `expected`: the entry of the shard to be remade, if any.
+    `expected`: the earlier entry of a shard that is made again.
 
     Raises: OutputError if the file cannot be written, has no record, differs from `expected`, or was written by another
     job; LedgerError if the counts of rows do not add up. In these cases, an existing file stays unchanged.

@@ -45,7 +45,7 @@ def write(
 ) -> receipts.Receipt:
     """Write a task's shards, one per record length, and its receipt. `threads`: by default one per core.
 
-    `expected`: the manifest entries of the shards to be remade, if any.
+    `expected`: the earlier manifest entries of shards that are made again.
 
     Raises: OutputError if a shard cannot be written, would be empty, differs from `expected`, or was meanwhile written
         by another job; SourceError if the rows cannot be read; TokenizerError if the tokenizer fails on a row, or if
