@@ -123,10 +123,8 @@ def _model_and_trainer(template: StyleTemplate, request: TokenizerRequest, chara
 
 
 def _without_repeats(learner: Tokenizer) -> Any:
-    """Return the Unigram model without pieces that occur twice, which happens if texts contain special tokens.
-
-    Scores are rounded, because `tokenizers` does not read all the digits that it writes.
-    """
+    # Special tokens in the texts cause repeated pieces. Scores are rounded, because `tokenizers` does not read all the
+    # digits that it writes.
     model = json.loads(learner.to_str())["model"]
     pieces: dict[str, float] = {}
     for piece, score in model["vocab"]:
