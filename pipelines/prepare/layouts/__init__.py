@@ -42,13 +42,13 @@ LAYOUTS: dict[str, Layout] = {
 
 
 def manifest_entry(options: LayoutConfig, *, length: int) -> dict[str, Any]:
-    """Return the manifest's entry for the layout, with the options that differ from their defaults."""
+    """Return the layout's entry in the manifest: its main facts, and the options that differ from their defaults."""
     facts = {"name": options.name, "max_length": length, "one_record": layout_of(options).one_record}
     return {**facts, **options.non_default_options()}
 
 
 def inputs_of(options: LayoutConfig, source: SourceConfig) -> Inputs:
-    """Return the columns to tokenize. Raises: ConfigError if the layout does not accept the named columns."""
+    """Return the columns to tokenize. Raises: ConfigError if the layout does not accept the user's columns."""
     layout = layout_of(options)
     if layout.joins_rows and (source.label_column or source.keep_columns):
         flag = "--pack-rows" if options.pack_rows else f"--layout {options.name}"
@@ -61,12 +61,12 @@ def inputs_of(options: LayoutConfig, source: SourceConfig) -> Inputs:
 
 
 def open_encoder(options: LayoutConfig, **fields: Any) -> BatchEncoder:
-    """Open the encoder for `options`. `fields`: the other fields of LayoutContext."""
+    """Open the encoder for a layout. `fields`: the fields of LayoutContext, except `layout`."""
     return layout_of(options).open_encoder(LayoutContext(layout=options, **fields))
 
 
 def layout_of(options: LayoutConfig) -> Layout:
-    """Return the layout that `options` select."""
+    """Return the layout that the options select, including its variants for --stride, --pack-rows and --learn each."""
     if options.name == "pad" and options.stride is not None:
         return WINDOWS
     if options.pack_rows:

@@ -1,4 +1,4 @@
-"""Interface of layouts: a batch encoder tokenizes rows; a builder collects them and makes the records of one shard.
+"""Interface of layouts: an encoder tokenizes batches of rows; a builder collects them and makes a shard's records.
 
 BatchEncoder.encode    turns texts into tokens; has no side effects, so several threads may call it at once
 Builder.add            takes the results of `encode` in reading order
@@ -25,7 +25,7 @@ from tfrecord_io.manifest import TokenizerFacts
 from tfrecord_io.schema import ROLES, TOKEN_IDS, Feature, Role, Schema
 
 _Encoder = TypeVar("_Encoder", bound="BatchEncoder")
-# Features with token ids; other ragged features annotate tokens.
+# Names of the features with token ids. All other ragged features annotate tokens.
 _TOKENS = {ROLES[role].feature_name or role for role in TOKEN_IDS}
 
 
@@ -33,12 +33,13 @@ _TOKENS = {ROLES[role].feature_name or role for role in TOKEN_IDS}
 class Encoded:
     """Tokenized batch of N rows.
 
-    `ragged`: values by feature name, one sequence per row, or per entry of `owners`.
-    `owners` int64, ascending: the row index of each sequence; None if each row has one sequence.
-    `arrays`: other features by name, [N, ...].
+    `ragged`: sequences of values, by feature name: one sequence per row, or per entry of `owners`.
+    `owners` int64, ascending: the row index of each sequence; None if each row has exactly one sequence.
+    `arrays`: all other features, by name, [N, ...].
     `reasons` object [N]: why a row is rejected, '' if it is usable.
     `full_lengths` int64 [N]: tokens of each row before truncation, including special tokens.
-    `side_lengths`: full lengths with either of two answers, by its name; `full_lengths` then has the larger ones.
+    `side_lengths`: for rows with two answers, the full lengths of the prompt with one answer, by the answer's name;
+    `full_lengths` then has the larger of the two.
     `tokens_cut`: tokens that truncation removed from usable rows.
     `fim`: number of usable rows by kind of fill-in-the-middle (see `Ledger`).
     `details`: explanations of the reasons, by row index.
@@ -75,7 +76,7 @@ class Encoded:
         return np.asarray((self.reasons == "")[self.row_of_sequence])
 
     def take(self, which: np.ndarray) -> Encoded:
-        """Return the rows at the ascending indices `which`: their sequences, `reasons` and `full_lengths`."""
+        """Return the rows at the ascending indices `which`. Only sequences, `reasons` and `full_lengths` are kept."""
         new_index = np.full(len(self.reasons), -1)
         new_index[which] = np.arange(len(which))
         owners = new_index[self.row_of_sequence]
@@ -105,19 +106,19 @@ class Encoded:
 
 @dataclasses.dataclass(frozen=True)
 class Piece:
-    """Part of a record: its tokens [start, stop) come from `row`, an index among the usable rows in reading order."""
+    """Part of a record: the tokens [start, stop) come from `row`, an index among the usable rows in reading order."""
 
     row: int
     start: int
     stop: int
 
 
-# Where records come from: a function from a record's index in the shard to its pieces, in order.
+# A function that takes a record's index in the shard, and returns the record's pieces in order.
 Lineage = Callable[[int], list[Piece]]
 
 
 class Builder(abc.ABC):
-    """Base class of builders.
+    """Base class of builders, which collect tokenized rows and make the records of a shard.
 
     `rows_used`: number of rows in records. `tokens_cut`: number of tokens of used rows that are in no record. Both are
     final after the last chunk. `length`, `rows`: set by `by_length`.
@@ -132,7 +133,7 @@ class Builder(abc.ABC):
         self._batches: list[Encoded] = []
 
     def add(self, encoded: Encoded) -> None:
-        """Add a batch."""
+        """Add a batch of tokenized rows."""
         self.tokens_cut += encoded.tokens_cut
         self.fim.update(encoded.fim)
         self._batches.append(encoded)
@@ -144,26 +145,30 @@ class Builder(abc.ABC):
 
     @abc.abstractmethod
     def chunks(self, rng: np.random.Generator | None) -> Iterator[dict[str, np.ndarray]]:
-        """Yield arrays [n, ...] of n records by feature name, shuffled with `rng`. Empties the builder."""
+        """Yield n records at a time: arrays [n, ...] by feature name. `rng` shuffles them. Empties the builder."""
 
     def by_length(self) -> Sequence[Builder]:
-        """Return a builder per record length that rows have; only this builder if all records have one length.
+        """Return one builder per record length that occurs; only this builder if all records have the same length.
 
-        `length` is the record length, and `rows` int64 has the indices of its rows among the task's usable rows.
+        A builder's `length` is its record length. Its `rows`, int64, are the indices of its rows among the task's
+        usable rows.
         """
         return (self,)
 
     @abc.abstractmethod
     def lineage(self, rng: np.random.Generator | None) -> Lineage:
-        """Return the lineage of the records that `chunks` would yield. Empties the builder."""
+        """Return a function that tells which rows a record comes from (see `Lineage`). Empties the builder.
+
+        The records are those that `chunks` would yield with the same `rng`.
+        """
 
 
 class BatchEncoder(abc.ABC):
-    """Base class of encoders: a tokenizer set up for one layout. Can be pickled.
+    """Base class of encoders: a tokenizer set up for one layout. Encoders can be pickled.
 
     `engine`: name and version. `concurrent`: calling `encode` in several threads at once is faster. `reference`: the
-    same encoder with the reference engine; None if this encoder already uses it. `notes`: lines to print before the
-    build.
+    same encoder with the reference engine; None if this encoder already uses that engine. `notes`: lines to print
+    before the build.
     """
 
     notes: tuple[str, ...] = ()
@@ -179,19 +184,22 @@ class BatchEncoder(abc.ABC):
 
     @abc.abstractmethod
     def encode(self, rows: Rows) -> Encoded:
-        """Tokenize one batch."""
+        """Tokenize one batch of rows."""
 
     @abc.abstractmethod
     def builder(self) -> Builder:
         """Return a builder for one shard."""
 
     def notes_on(self, rows: Rows) -> tuple[str, ...]:
-        """Return lines to print about a sample of rows. This needs the tokenizer, which a pickled encoder lacks."""
+        """Return lines to print about a sample of rows. An unpickled encoder lacks the tokenizer for this."""
         return ()
 
 
 def beside_reference(open_with: Callable[[Any], _Encoder], fast: Tokenizing, slow: Tokenizing) -> _Encoder:
-    """Open an encoder with the engine `fast`, and its `reference` with `slow` if that is a different engine."""
+    """Open an encoder with the engine `fast`. Its `reference` has the engine `slow`, unless both engines are the same.
+
+    `open_with`: a function that opens an encoder with an engine.
+    """
     encoder = open_with(fast)
     if slow is not fast:
         encoder.reference = open_with(slow)
@@ -218,9 +226,10 @@ class LayoutContext:
 class Layout:
     """Description of one layout.
 
-    `open_encoder` raises ConfigError or TokenizerError if the tokenizer or engine does not suit the layout; `inputs`
-    raises ConfigError if the columns do not. `joins_rows`: a record may hold parts of several rows, so it has no label.
-    Otherwise each row has records of its own: exactly one (`one_record`) or any number.
+    `open_encoder` raises ConfigError or TokenizerError if the layout cannot use the tokenizer or engine; `inputs`
+    raises ConfigError if it cannot use the columns. `joins_rows`: a record may contain parts of several rows, so it has
+    no label. Without `joins_rows`, a record comes from one row, and each row has exactly one record (`one_record`) or
+    any number.
     """
 
     open_encoder: Callable[[LayoutContext], BatchEncoder]
@@ -230,7 +239,7 @@ class Layout:
 
 
 def one_text(source: SourceConfig) -> Inputs:
-    """Return the text column as inputs. Raises: ConfigError if there are two."""
+    """Return the text column as inputs. Raises: ConfigError if the user named two text columns."""
     if len(source.text_columns) == 2:
         raise ConfigError(
             "two text columns, but --layout concat, --layout pack and --stride accept only one",
@@ -242,7 +251,10 @@ def one_text(source: SourceConfig) -> Inputs:
 def notes_on_ends(
     documents: RaggedTokens, frame: DocumentFrame, spelt: Callable[[int], str], *, texts: str = "texts"
 ) -> tuple[str, ...]:
-    """Return notes on sampled documents that already begin or end with the frame's tokens."""
+    """Return notes on sampled documents that already begin or end with the frame's tokens.
+
+    `spelt`: returns a token's text. `texts`: the name of the documents in the notes.
+    """
     ends = ("begin", frame.before, begin_with), ("end", frame.after, end_with)
     return tuple(
         f"{'all' if have.all() else 'some'} sampled {texts} already {verb} with {' '.join(map(spelt, tokens))}; no "
@@ -253,29 +265,32 @@ def notes_on_ends(
 
 
 def named_columns(source: SourceConfig, *purposes: Purpose) -> dict[Purpose, str]:
-    """Return, by purpose, the columns that options such as --tools-column name."""
+    """Return the columns that options such as --tools-column name, by purpose (such as "tools")."""
     named = {purpose: getattr(source, f"{purpose}_column") for purpose in purposes}
     return {purpose: name for purpose, name in named.items() if name}
 
 
 def feature(role: Role, meaning: str, *shape: int, name: str = "", constant: int | None = None) -> Feature:
-    """Return an integer feature. `name` defaults to the role's usual name."""
+    """Return an integer feature. `shape`: its dimensions. `name`: by default the usual name of the role."""
     name = name or ROLES[role].feature_name or role
     return Feature(name=name, dtype="int64", shape=shape, role=role, meaning=meaning, constant=constant)
 
 
 def input_ids(length: int) -> Feature:
-    """Return the feature `input_ids`."""
+    """Return the feature `input_ids`, for token ids."""
     return feature("token_ids", "token ids", length)
 
 
 def permuted(count: int, rng: np.random.Generator | None) -> np.ndarray:
-    """Return the numbers below `count`, int64 [count]: shuffled, or ascending if `rng` is None."""
+    """Return the numbers from 0 to `count` - 1, int64: shuffled with `rng`, or ascending if `rng` is None."""
     return np.arange(count) if rng is None else rng.permutation(count)
 
 
 def count_tokens(columns: Mapping[str, np.ndarray], schema: Schema) -> np.ndarray:
-    """Count the tokens, without padding, in each of n records, int64 [n], from masks, segments or token counts."""
+    """Return the number of tokens in each of n records, int64 [n]. Padding does not count.
+
+    The numbers come from features of the records: attention masks, segment ids or token counts.
+    """
     marks = [columns[feature.name] for feature in schema.features if ROLES[feature.role].marks_tokens]
     counts = [np.count_nonzero(values, axis=1) for values in marks]
     if (count := schema.with_role("num_tokens")) is not None:

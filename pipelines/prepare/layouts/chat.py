@@ -1,6 +1,6 @@
 """Layout `chat`: conversations rendered by the tokenizer's chat template, with a loss mask on the assistant's text.
 
-Other forms of conversations are converted to messages first (`sources.columns.chats`). docs/format.md specifies ids,
+Conversations in other formats are converted to messages first (`sources.columns.chats`). docs/format.md specifies ids,
 mask and truncation. If prompt and completion are plain texts, no template applies unless --chat-template names one, as
 in TRL 1.16 (`SFTTrainer._prepare_dataset`).
 """
@@ -200,9 +200,10 @@ class ChatEncoder(_LearningEncoder):
         ragged: dict[str, RaggedTokens],
         texts: np.ndarray,
     ) -> tuple[dict[str, RaggedTokens], np.ndarray]:
-        """Cut the conversations of the texts at these indices to the most turns that fit, found by binary search.
+        """Cut conversations to the most turns that fit into a record, found by binary search.
 
-        Returns: all token ids and loss masks, by feature name; for each index, whether any turn fits.
+        `texts`: the indices of the conversations' texts. Returns: the token ids and loss masks of all texts, by feature
+        name; and whether any turn fits, for each of `texts`.
         """
         columns = {name: column.take(pa.array(rendered.owners[texts])) for name, column in columns.items()}
         long, counts = columns["messages"], rendered.num_messages[texts].tolist()
@@ -227,9 +228,9 @@ class ChatEncoder(_LearningEncoder):
 
 
 def cuts(roles: Sequence[str], *, side: Side) -> list[np.ndarray]:
-    """Return the indices of the messages that each possible cut of a conversation keeps, the shortest result first.
+    """Return the possible cuts of a conversation, shortest first: for each, the indices of the messages to keep.
 
-    The uncut conversation is not included.
+    `side`: the side to cut. The whole conversation is not included.
     """
     places = np.arange(len(roles))
     if side == "right":

@@ -1,7 +1,7 @@
 """Compare a fast engine with the reference tokenizer during a build: both encode one row in 2,000.
 
-The choice of rows depends only on the seed and their numbers. If the tokens of a row or the reasons to reject it
-differ, the build ends with an error that names the row.
+The choice of rows depends only on the seed and the row numbers. If the two disagree on the tokens of a row, or on the
+reason to reject it, the build ends with an error that names the row.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ _ONE_IN = 2_000
 
 
 def chosen(numbers: np.ndarray, *, seed: int) -> np.ndarray:
-    """Return the indices of the rows to compare, from their `numbers`, int64 [N]."""
+    """Return the indices of the rows to compare. `numbers` int64 [N]: the row numbers, which determine the choice."""
     with np.errstate(over="ignore"):
         states = numbers.astype(np.uint64) + np.uint64(seed % 2**64) * GAMMA + GAMMA
     return np.flatnonzero(mixed(states) < np.uint64(2**64 // _ONE_IN))
 
 
 def compare(encoder: BatchEncoder, rows: Rows, encoded: Encoded, *, which: np.ndarray, split: str) -> int:
-    """Encode the rows at the indices `which` with the reference too. Return their number, 0 without a fast engine.
+    """Encode the rows at the indices `which` with the reference tokenizer too. Return the number of compared rows.
 
-    Raises: TokenizerError if the reference encodes one differently.
+    The number is 0 if the encoder has no fast engine. Raises: TokenizerError if a row gets different tokens.
     """
     if encoder.reference is None or not len(which):
         return 0

@@ -23,7 +23,7 @@ _TOKENS_PER_CHUNK = 1 << 19
 
 
 def open_engines(context: base.LayoutContext) -> tuple[Engine, Engine]:
-    """Open the engine for documents and the reference engine."""
+    """Open two engines for documents. Return the requested engine and the reference engine."""
     dtype = id_dtype(context.facts.vocab_size)
     reference = open_reference(context.tokenizer, dtype=dtype)
     return decide(context.tokenizer, reference, dtype=dtype, wanted=context.engine)[0], reference
@@ -41,8 +41,8 @@ def packed_features(length: int) -> tuple[Feature, ...]:
 class PackBuilder(base.Builder):
     """Builder that packs the documents of a shard into records.
 
-    Empty documents count as used but are in no record. `truncates`: truncate long documents instead of splitting them.
-    `most`: maximum number of documents in a record.
+    Empty documents count as used, but are in no record. `truncates`: long documents are truncated, not split. `most`:
+    the maximum number of documents in a record.
     """
 
     def __init__(self, *, length: int, pad_id: int, truncates: bool = False, most: int | None = None) -> None:
@@ -92,7 +92,7 @@ class PackBuilder(base.Builder):
 
 
 class JoinBuilder(PackBuilder):
-    """Builder that joins documents and cuts at every L-th token. `drop`: leave out a last record that has padding."""
+    """Builder that joins documents and cuts at every L-th token. `drop`: omit the last record if it has padding."""
 
     def __init__(self, *, length: int, pad_id: int, drop: bool, segments: bool = False) -> None:
         super().__init__(length=length, pad_id=pad_id)

@@ -1,7 +1,7 @@
 """Pack whole documents into rows of exactly L tokens, with little padding, without splitting short documents.
 
-This is best-fit decreasing bin packing (Ding et al., arXiv:2404.10830). It puts rows of short documents last, so rows
-are then sorted by the place in the shard of the piece that was put into them first. docs/format.md has an example.
+This is best-fit decreasing bin packing (Ding et al., arXiv:2404.10830). It puts rows of short documents last. So the
+rows are then sorted by the position of their first piece in the shard. docs/format.md has an example.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from tfrecord_io.codec.kernels import jit, lowest_bit
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Packing:
-    """R rows of pieces of documents.
+    """R rows, each with the pieces of one or more documents.
 
-    Row r has the pieces [edges[r], edges[r + 1]). Each is a segment: tokens [first, first + size) of a document with
-    its special tokens. All arrays are int64; `edges` is [R + 1].
+    Row r has the pieces [edges[r], edges[r + 1]). Piece i consists of the tokens from `firsts[i]` to `firsts[i] +
+    sizes[i]` of the document `documents[i]`, special tokens included. All arrays are int64; `edges` is [R + 1].
     """
 
     documents: np.ndarray
@@ -47,17 +47,17 @@ class Packing:
         )
 
     def parts(self, row: int) -> list[tuple[int, int, int]]:
-        """Return (document, start, stop) for each segment of a row, with positions in the row."""
+        """Return (document, start, stop) for each piece of a row; the positions are those in the row."""
         chosen = self.rows(row, row + 1)
         stops = np.cumsum(chosen.sizes)
         return list(zip(chosen.documents.tolist(), (stops - chosen.sizes).tolist(), stops.tolist(), strict=True))
 
 
 def pack(lengths: np.ndarray, *, length: int, order: np.ndarray | None = None, most: int | None = None) -> Packing:
-    """Pack the documents at `order` (default: all) into rows of at most `length` tokens.
+    """Pack the documents at the indices `order` (default: all) into rows of at most `length` tokens.
 
-    `lengths` int64 [N]: tokens of each document, including special tokens; documents of length 0 are in no row.
-    `most`: maximum number of pieces in a row.
+    `lengths` int64 [N]: the tokens of each document, including special tokens; a document of length 0 is in no row.
+    `most`: the maximum number of pieces in a row.
     """
     order = np.arange(len(lengths)) if order is None else order
     num_pieces = -(-lengths[order] // length)
@@ -72,7 +72,10 @@ def pack(lengths: np.ndarray, *, length: int, order: np.ndarray | None = None, m
 
 
 def join(lengths: np.ndarray, *, length: int, order: np.ndarray) -> Packing:
-    """Join the documents at `order`, then cut them into rows of `length` tokens. `lengths`: as in `pack`."""
+    """Join the documents in the given `order`, then cut them into rows of `length` tokens.
+
+    `lengths` int64 [N]: the tokens of each document, including special tokens.
+    """
     order = order[lengths[order] > 0]
     stops = np.cumsum(lengths[order])
     starts = stops - lengths[order]
@@ -98,7 +101,10 @@ def lay_out(values: RaggedTokens, packing: Packing, *, length: int, dtype: DType
 
 
 def segments(packing: Packing, *, length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return segment ids and positions, each [R, length]: uint16 if that can hold `length`, else int32."""
+    """Return segment ids (1, 2, ...) and positions in the segments, each [R, length], 0 on padding.
+
+    Their dtype is uint16 if it can hold `length`, else int32.
+    """
     shape, dtype = (len(packing), length), np.uint16 if length < 2**16 else np.int32
     segment_ids, positions = np.empty(shape, dtype), np.empty(shape, dtype)
     _mark(packing.sizes, packing.edges, segment_ids, positions)
@@ -172,7 +178,10 @@ def _mark(sizes, edges, segment_ids, positions):  # type: ignore[no-untyped-def]
 
 @jit
 def place(values, starts, sizes, edges, left, fill, out):  # type: ignore[no-untyped-def]
-    """Fill row r of `out` with the pieces [edges[r], edges[r + 1]) of `values`, and with `fill` on one side."""
+    """Fill row r of `out` with the pieces [edges[r], edges[r + 1]) and pad it with `fill`, on the left if `left`.
+
+    Piece i is the `sizes[i]` items of `values` from `starts[i]` on.
+    """
     length = np.uint64(out.shape[1])
     for row in range(len(edges) - 1):
         line = out[row]

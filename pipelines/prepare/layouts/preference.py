@@ -1,8 +1,9 @@
 """Layout `preference`: a prompt with its chosen and its rejected answer becomes one record (docs/format.md).
 
 Ids equal the output of `DPOTrainer._prepare_dataset` in TRL 1.16. Masks equal the output of TRL's
-`DataCollatorForPreference` with keep_start, or for `--truncation-side left` with keep_end. An answer starts where the
-tokens of the prompt alone first differ from either row, which may be before the end of the prompt.
+`DataCollatorForPreference` with keep_start, or with keep_end for `--truncation-side left`. An answer starts at the
+first token at which one of the two rows differs from the tokens of the prompt alone. This may be before the prompt's
+end.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ from pipelines.prepare.tokenize.special_tokens import DocumentFrame, framed, ope
 from tfrecord_io.errors import ConfigError, TokenizerError
 from tfrecord_io.schema import ROLES, Side
 
-# Prompts, prompts with chosen answers, and prompts with rejected answers; `reasons` and `details` as in `Encoded`.
+# Three columns of texts (prompts; prompts with chosen answers; prompts with rejected answers), then `reasons` and
+# `details` as in `Encoded`.
 _Texts = tuple[Sequence[pa.Array], np.ndarray, Mapping[int, str]]
 
 
@@ -64,7 +66,7 @@ def _open_encoder(context: LayoutContext) -> _PreferenceEncoder:
 
 
 def _without_shared(chosen: pa.Array, rejected: pa.Array) -> tuple[pa.Array, pa.Array, pa.Array]:
-    """Split two columns of texts as TRL's `extract_prompt` does. Return the common beginnings, and each column's rest.
+    """Split pairs of texts as TRL's `extract_prompt` does. Return their common beginnings, and the rest of each text.
 
     A space before the first different letter belongs to the rest. If one text begins with the other, the last letter of
     the shorter text belongs to the rest too. Unlike in TRL, texts without a common beginning stay whole.

@@ -1,4 +1,4 @@
-"""Encoder and builder for layouts that do not join rows: they pad rows to one length, or each to one of several.
+"""Encoder and builder for layouts that do not join rows: each row is padded to a fixed length, or to one of several.
 
 With several record lengths, the rows of each length get their own builder and shard:
 
@@ -30,9 +30,9 @@ _POSITIONS_PER_CHUNK = 1 << 24
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Field:
-    """Feature with the layout of its values: an array [N, L] of dtype `laid_out`, padded with `fill` on `side`.
+    """A feature, and the array that its values become: [N, L] of dtype `laid_out`, padded with `fill` on `side`.
 
-    `mask`: the feature that is 1 on values and 0 on padding.
+    `mask`: an additional feature that is 1 on values and 0 on padding.
     """
 
     feature: Feature
@@ -42,7 +42,7 @@ class Field:
     mask: Feature | None = None
 
     def laid_out_rows(self, ragged: Mapping[str, RaggedTokens], order: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the padded values and mask of the sequences at `order`, by feature name."""
+        """Return padded values, and the mask if any, of the sequences at the indices `order`, by feature name."""
         if self.feature.constant is not None:
             return {self.feature.name: np.full((len(order), *self.feature.shape), self.feature.constant, self.laid_out)}
         values = ragged[self.feature.name]
@@ -63,20 +63,20 @@ class Field:
         return out
 
     def of_length(self, length: int) -> Field:
-        """Return this field for rows of a different length."""
+        """Return this field for records of a different length."""
         mask = None if self.mask is None else dataclasses.replace(self.mask, shape=(length,))
         return dataclasses.replace(self, feature=dataclasses.replace(self.feature, shape=(length,)), mask=mask)
 
 
 def ids_field(context: base.LayoutContext) -> Field:
-    """Return the field of token ids, with the attention mask."""
+    """Return the field for token ids; its mask is the attention mask."""
     facts, length = context.facts, context.length
     mask = base.feature("attention_mask", "1 on tokens, 0 on padding", length)
     return Field(feature=base.input_ids(length), fill=facts.pad_id, side=facts.padding_side, mask=mask)
 
 
 class RowsEncoder(base.BatchEncoder):
-    """Base class of encoders for records that hold one row or part of one. `fields` describe the record."""
+    """Base class of encoders whose records contain one row or part of one. `fields`: the fields of a record."""
 
     def __init__(self, tokenizing: Tokenizing, context: base.LayoutContext, fields: Sequence[Field]) -> None:
         super().__init__(tokenizing)
@@ -110,7 +110,7 @@ class RowsEncoder(base.BatchEncoder):
 
 
 class RowsBuilder(base.Builder):
-    """Builder that makes one record per sequence, including the other arrays of the sequence's row."""
+    """Builder that makes one record per sequence. A record also gets the other features of the sequence's row."""
 
     def __init__(self, fields: Sequence[Field], *, lengths: Sequence[int] = ()) -> None:
         super().__init__()

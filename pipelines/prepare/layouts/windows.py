@@ -65,15 +65,15 @@ class _WindowsEncoder(RowsEncoder):
         return self._cut(rows)[0]
 
     def _cut(self, rows: Rows) -> tuple[Encoded, np.ndarray, np.ndarray, np.ndarray]:
-        """Cut the text, or the second of two texts, of each row into windows.
+        """Cut long texts into windows. If rows have two texts, the second one is cut.
 
         Returns: the batch; a mask of the rows that cannot be cut; for each window, the index of its first token from
-            the cut text, and the number of its tokens from that text.
+            the cut text; and for each window, its number of tokens from the cut text.
         """
         texts = rows.texts
         pair = len(texts) == 2
         led = self._whole.encode(texts[0]).lengths if pair else np.zeros(len(texts[0]), np.int64)
-        # If windows have no room to advance, the whole second text must fit into one.
+        # If there is no room to advance, the whole second text must fit into one window.
         room = self._context.length - self._special - led
         impossible = room <= self._stride
         narrow = np.flatnonzero(impossible)

@@ -1,8 +1,8 @@
-"""Plan the shards of a split before anything is written: their number, and the rows of each.
+"""Plan the shards of a split before anything is written: their number, and the rows of each shard.
 
-Blocks of at most 4,000 consecutive rows, fewer where rows are long, are permuted by the seed or left in source order.
-Shards are equal parts of their predicted bytes, cut between rows. All shards of a split have the same size, which is
-within 10 % of the target if the split's size is near a multiple of the target, or at least 4.5 times the target.
+Rows form blocks of at most 4,000 consecutive rows, or fewer if rows are long. The blocks are permuted by the seed, or
+left in source order. Then cuts between rows make shards of equal predicted size. This size is within 10 % of the target
+if the split's size is near a multiple of the target, or at least 4.5 times the target.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from tfrecord_io.schema import Schema
 RowRanges = tuple[tuple[int, int], ...]
 
 MAX_BLOCK_ROWS = 4_000
-# More blocks per shard make shards more alike, but each shard with a block of a row group decodes the whole group.
+# More blocks per shard make shards more alike. But each shard decodes all row groups in which it has a block.
 _BLOCKS_PER_SHARD = 32
 # Runs of neighbouring blocks per shard, for the Hub, which limits requests. Each run takes about one request.
 _RUNS_PER_SHARD = 5
 _BLOCKS_AT_ONCE = 1 << 18
-# Maximum bytes of a block, as a multiple of the bytes of an equal number of average rows.
+# Maximum size of a block, as a multiple of the size of as many rows of average size.
 ROOM = 2.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ShardSpec:
-    """Everything that determines the bytes of shards, except the rows. `length`: tokens of the longest record."""
+    """Everything, except the rows, that determines the bytes of shards. `length`: tokens of the longest record."""
 
     columns: ColumnPlan
     schema: Schema
@@ -52,11 +52,11 @@ class ShardSpec:
 
     @property
     def index_stride(self) -> int | None:
-        """Records per offset in a shard's index; None for compressed shards."""
+        """Number of records per offset in a shard's index; None for compressed shards."""
         return record_index.STRIDE if self.compression == "none" else None
 
     def form(self) -> dict[str, Any]:
-        """Return the form of records for the fingerprint."""
+        """Return the facts about the records' format that go into the job's fingerprint."""
         features = [dataclasses.asdict(feature) for feature in self.schema.features]
         names = json.dumps(self.columns.label_names).encode()
         return {
@@ -65,13 +65,16 @@ class ShardSpec:
         }
 
     def schema_of(self, length: int | None) -> Schema:
-        """Return the schema of records with `length` tokens. `length` is None if all records have one length."""
+        """Return the schema of records with `length` tokens; None stands for the only length of the job's records."""
         return self.schema if length is None else self.schema.with_row_length(length)
 
 
 @dataclasses.dataclass(frozen=True)
 class Blocks:
-    """N blocks of rows [starts, stops), int64 [N], with their predicted output bytes, float64 [N]."""
+    """N blocks of consecutive rows. `starts`, `stops` int64 [N]: the rows [start, stop) of each block.
+
+    `predicted_bytes` float64 [N]: the predicted output size of each block.
+    """
 
     starts: np.ndarray
     stops: np.ndarray
@@ -87,7 +90,7 @@ class Blocks:
 class ShardTask:
     """Unit of work: make shard `index` of `count` from `num_rows` rows.
 
-    `pieces`: the rows in reading order, or None until `plan_files.task_of` looks them up.
+    `pieces`: the places of the rows in reading order; None until `plan_files.task_of` looks them up.
     """
 
     split: str
@@ -104,17 +107,17 @@ class ShardTask:
 
     @property
     def located(self) -> Pieces:
-        """Pieces of the task, once they are known."""
+        """The task's `pieces`, which must be known."""
         assert self.pieces is not None, "plan_files.task_of looks them up"
         return self.pieces
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SplitPlan:
-    """Plan of one split: shard i has `rows[i]` rows; together the shards have the rows `ranges` of `source_split`.
+    """Plan of one split. Its shards contain the rows in `ranges` of `source_split`; shard i has `rows[i]` of them.
 
-    `tasks_before`: number of tasks of earlier generations. `spans` int64 [n, 2]: row ranges of all shards in order;
-    None for a plan read from its file.
+    `tasks_before`: number of tasks of the build and the appends before this one. `spans` int64 [n, 2]: the row ranges
+    of all shards, in order; None for a plan that was read from its file.
     """
 
     split: str
@@ -131,7 +134,7 @@ class SplitPlan:
 
     @property
     def tasks_after(self) -> int:
-        """Number of tasks up to this generation, such as the 12 in `00003-of-00012`."""
+        """Number of tasks of the build and all appends so far, such as the 12 in `00003-of-00012`."""
         return self.tasks_before + self.num_shards
 
     @functools.cached_property
@@ -146,7 +149,7 @@ class SplitPlan:
         return self.spans[self._offsets[first] : self._offsets[last]]
 
     def tasks(self) -> list[ShardTask]:
-        """Return one task per shard, without its pieces."""
+        """Return one task per shard, with `pieces` still None."""
         return [
             ShardTask(split=self.split, index=index, count=self.tasks_after, num_rows=rows)
             for index, rows in enumerate(self.rows, start=self.tasks_before)
@@ -154,23 +157,23 @@ class SplitPlan:
 
 
 def split_seed(split: str) -> int:
-    """Return the seed component of a split, which depends only on its name."""
+    """Return the part of a random seed that stands for a split. It depends only on the split's name."""
     return zlib.crc32(split.encode())
 
 
 def block_rows(*, row_bytes: float, shard_bytes: int) -> int:
-    """Return the maximum number of rows in a block, for rows of `row_bytes` on average."""
+    """Return the maximum number of rows in a block. `row_bytes`: the average output size of a row."""
     return int(min(MAX_BLOCK_ROWS, max(1, shard_bytes / (_BLOCKS_PER_SHARD * max(row_bytes, 1.0)))))
 
 
 def cut_rows(numbers: np.ndarray, weights: np.ndarray, *, rows: int, row_bytes: float) -> Blocks:
-    """Cut the rows `numbers` (int64 [n]) with predicted bytes `weights` (float64 [n]) into blocks of consecutive rows.
+    """Cut rows into blocks of consecutive rows. `numbers` int64 [n]: row numbers. `weights` [n]: predicted bytes.
 
-    A block has at most `rows` rows, and ends early at about twice the bytes of `rows` average rows.
+    A block has at most `rows` rows. It ends earlier at about twice the predicted size of that many average rows.
     """
     limit = max(ROOM * rows * row_bytes, 1.0)
     before = np.concatenate([[0.0], np.cumsum(weights)[:-1]])
-    # Neither term decreases, so their sum changes wherever one of them changes.
+    # No term ever decreases, so the sum changes wherever one of them changes.
     period = np.arange(len(numbers)) // rows + before // limit
     long = weights >= limit
     begins = (np.diff(period, prepend=-1.0) != 0) | long | np.concatenate([[False], long[:-1]])
@@ -181,9 +184,9 @@ def cut_rows(numbers: np.ndarray, weights: np.ndarray, *, rows: int, row_bytes: 
 
 
 def runs_of(blocks: Blocks, files: np.ndarray, *, shard_bytes: int) -> np.ndarray:
-    """Return the first block of each run, int64 [R]. Runs are equal parts of a file.
+    """Divide each file's blocks into runs of about equal size. Return the index of each run's first block, int64 [R].
 
-    `files` int64 [N]: number of each block's file.
+    `files` int64 [N]: the number of the file that contains each block.
     """
     first = np.flatnonzero(np.diff(files, prepend=-1))
     ends = np.cumsum(np.maximum(blocks.predicted_bytes, 1e-9))
@@ -203,9 +206,9 @@ def plan_split(
     shuffle: bool,
     runs: np.ndarray | None = None,
 ) -> SplitPlan:
-    """Distribute the blocks of a split over shards. Every row goes into exactly one shard; no shard is empty.
+    """Distribute the blocks of a split over shards. Every row goes into exactly one shard, and no shard is empty.
 
-    `runs`: from `runs_of`; the shuffle moves each run as a whole.
+    `runs`: the result of `runs_of`; if given, the shuffle moves whole runs instead of single blocks.
     """
     order = np.arange(len(blocks.starts) if runs is None else len(runs), dtype=np.int32)  # half the memory of int64
     if shuffle:
@@ -241,7 +244,8 @@ def plan_split(
 def _cut_positions(rows: np.ndarray, weights: np.ndarray, *, count: int) -> np.ndarray:
     """Return `count` + 1 increasing row positions that divide the weights equally.
 
-    `rows` [N + 1]: rows before each block. `weights` [N + 1]: 0, then each block's; overwritten.
+    `rows` [N + 1]: the number of rows before each block. `weights` [N + 1]: 0, then each block's weight; the array is
+    overwritten.
     """
     np.maximum(weights[1:], 1e-9, out=weights[1:])
     total = np.cumsum(weights, out=weights)
@@ -254,7 +258,6 @@ def _cut_positions(rows: np.ndarray, weights: np.ndarray, *, count: int) -> np.n
 
 
 def _spans(starts: np.ndarray, order: np.ndarray, rows: np.ndarray, cuts: np.ndarray, *, ascending: bool) -> np.ndarray:
-    """Return the row ranges between successive cuts, int64 [S, 2], sorted within each shard if `ascending`."""
     spans = np.empty((len(order) + len(cuts), 2), np.int64)
     count = 0
     step = max(1, _BLOCKS_AT_ONCE * len(cuts) // len(order))

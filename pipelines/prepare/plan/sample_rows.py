@@ -1,8 +1,8 @@
-"""Sample rows of a split: read a few whole row groups, since they are decoded as a whole, and tokenize runs of rows.
+"""Sample rows of a split. Whole row groups are decoded, so a few groups are read, and runs of their rows tokenized.
 
-A run has a few neighbouring rows at a random position in a group. docs/design.md has the limits. The text bytes of
-every row read are counted ("weighed"). Long rows take long to tokenize, so each run is tokenized only up to a limit of
-bytes. The sample depends only on groups, ranges and seed.
+A run has a few neighbouring rows at a random position in a group. Long rows take long to tokenize, so each run is
+tokenized only up to a limit of bytes. The other rows of the groups are only weighed: their bytes of text are counted.
+The sample depends only on the row groups, the row ranges and the seed. docs/design.md has the limits.
 """
 
 import collections
@@ -26,17 +26,17 @@ from tfrecord_io.manifest import HELD_OUT, NOT_HELD_OUT
 
 ROWS = 4096
 _RUN_ROWS = 16
-# Maximum factor by which filters enlarge a sample. If they leave no row, it is enlarged by this factor again.
+# A sample is enlarged by at most this factor to make up for filters, and again if filters leave no row.
 _MOST_TIMES = 16
 # Limits of the fetched groups and bytes: less than 2 % of a 400 MB source.
 _MOST_GROUPS = 256
 _MOST_BYTES = 3 << 20
 _SHARE = 0.005
 _ROW_BYTES = 1 << 10
-# A first row that exceeds its run's limit is tokenized in one of n runs, where n is its size divided by this.
+# If a run's first row exceeds the limit, it is tokenized in one of n such runs, where n is its size divided by this.
 _LONG_ROW_BYTES = 1 << 15
 _FIRST = 4
-# The other runs are tokenized only if the first ones have at most this many bytes of text, and positions.
+# The other runs are tokenized only if the first runs have at most this many bytes of text and positions.
 _ENOUGH_BYTES = 2 << 20
 _ENOUGH_POSITIONS = 16 << 20
 _NOTED_ROWS = 256
@@ -48,9 +48,9 @@ _IN_RUN = np.dtype([*((name, np.int64) for name in ("run", "index", "number", "t
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SampleChoice:
-    """Rows to read, and rows to tokenize, as ascending [start, stop) ranges of row indices, int64 [n, 2].
+    """Rows to read and rows to tokenize, as ascending ranges [start, stop) of row indices, int64 [n, 2].
 
-    `whole`: every row of the split is read.
+    `whole`: whether every row of the split is read.
     """
 
     read_ranges: np.ndarray
@@ -62,8 +62,9 @@ class SampleChoice:
 class ReadRows:
     """The K rows that a sample has read, tokenized or not, in reading order.
 
-    `numbers` and `text_bytes` int64 [K]: row numbers in the split, and bytes of text. `reasons` object [K]: why a row
-    cannot be used, or ''. `whole`: as in `SampleChoice`. `refused`: unusable rows that only tokenizing has revealed.
+    `numbers` int64 [K]: row numbers in the split. `text_bytes` int64 [K]: bytes of text. `reasons` object [K]: why a
+    row cannot be used, or ''. `whole`: whether these are all rows of the split. `refused`: rows that turned out to be
+    unusable only when they were tokenized.
     """
 
     numbers: np.ndarray
@@ -80,10 +81,10 @@ class ReadRows:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SampledRows:
-    """Sample of a split: N tokenized rows in reading order, and M rows of the same runs that were only weighed.
+    """Sample of a split: N tokenized rows in reading order, and M rows of the same runs whose text was only weighed.
 
-    Arrays are int64 [N], and `weighed_*` int64 [M]. `row_indices`: indices among the split's rows. `tokens`: including
-    cut tokens. `records`: records per row, if the layout does not join rows.
+    Arrays are int64 [N], and `weighed_*` int64 [M]. `row_indices`: indices among the split's rows. `tokens`: tokens of
+    each row, including those that are cut. `records`: number of records per row, if the layout does not join rows.
     """
 
     row_indices: np.ndarray
@@ -101,7 +102,7 @@ class SampledRows:
 def read(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource) -> SampledRows:
     """Read and tokenize a sample of the split.
 
-    Raises: RowsRejectedError if no row can be used; TokenizerError if the engine and the reference tokenizer differ.
+    Raises: RowsRejectedError if no row can be used; TokenizerError if the engine and the reference tokenizer disagree.
     """
     unusable, refused = collections.Counter[str](), list[RejectedRow]()
     for choice in choices(spec, split):
@@ -203,7 +204,7 @@ def _tokenize(
 
 
 def choices(spec: ShardSpec, split: SplitSource) -> Iterator[SampleChoice]:
-    """Yield a choice of rows to read, then larger ones, in case filters leave no row."""
+    """Yield a choice of rows to read, then larger choices in case filters leave no row."""
     share = split.reader.share
     times, larger = min(_MOST_TIMES, math.ceil(1 / share)), 1
     covered = cover(split.groups.ends, split.ranges)
@@ -232,7 +233,7 @@ def _choose(spec: ShardSpec, split: SplitSource, covered: Cover, *, times: int, 
 
 
 def _groups(covered: Cover, stored: np.ndarray, *, limit: float, most: int, seed: tuple[int, int]) -> np.ndarray:
-    """Return the groups with one random row from each equal part of the split: at most `limit` bytes, or one group."""
+    """Choose the row groups of random rows, one from each equal part of the split, within `limit` bytes in total."""
     ends = covered.ends
     count = min(most, len(covered))
     while True:
@@ -246,7 +247,6 @@ def _groups(covered: Cover, stored: np.ndarray, *, limit: float, most: int, seed
 
 
 def _runs(read_ranges: np.ndarray, most: int, *, whole: bool, rng: np.random.Generator) -> np.ndarray:
-    """Return runs, int64 [R, 2]: one at random in each equal part of a range, with up to `most` rows per range."""
     rows = _RUN_ROWS
     runs = []
     for first, last in read_ranges.tolist():

@@ -1,10 +1,10 @@
-"""Measure a few thousand rows before the job: bytes of output per row, tokens per row, seconds of tokenizing.
+"""Measure a few thousand rows before the job: output bytes per row, tokens per row, and the time of tokenizing.
 
 For rows outside the sample (`sample_rows`), a `SizeModel` predicts output, tokens and records from text bytes, and from
-the position in the split, since the language may change there.
+the position in the split, because the language may differ between parts of the split.
 
 In tests, shards of `pad` and `concat` have 0.92 to 1.04 of the target size. The last shards of `pack` have up to 1.3 if
-rows are sorted by length, since long documents leave room that a sample cannot show.
+rows are sorted by length, because long documents leave room that a sample cannot show.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from tfrecord_io.errors import RowsRejectedError
 _PACKED_RECORDS = 64
 _POINTS = 48
 _STRETCHES, _STRETCH_ROWS = 48, 64
-# The curve of text bytes and output bytes ends at this multiple of the longest tokenized row.
+# The curve from text bytes to output bytes ends at this multiple of the longest tokenized row.
 _BEYOND = 1e6
 # Points of a row group's curve, and the maximum number of rows that it is computed from.
 _LENGTHS, _GROUP_ROWS = 128, 1024
-# `size`: framed bytes. `tokens`: without padding. `framed`: the bytes themselves, if shards are compressed.
+# `size`: bytes in the file. `tokens`: without padding. `framed`: these bytes themselves, if shards are compressed.
 _RECORD = np.dtype([*((name, np.int64) for name in ("size", "tokens", "positions")), ("framed", object)])
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SizeModel:
-    """Model of a row's output bytes: a function of its text bytes, times a factor that depends on its row index.
+    """Predicts a row's output bytes: a function of its text bytes, times a factor that depends on its row index.
 
-    The function is linear between the points (`text_bytes`, `output_bytes`), and the factor between (`row_indices`,
-    `factors`).
+    The function is linear between the points (`text_bytes`, `output_bytes`). The factor is linear between the points
+    (`row_indices`, `factors`).
     """
 
     text_bytes: np.ndarray
@@ -58,9 +58,10 @@ class SizeModel:
         return along * np.interp(row_indices, self.row_indices, self.factors)
 
     def of_groups(self, text_bytes: np.ndarray, groups: np.ndarray) -> SizeModel:
-        """Return a model of a group's mean output bytes, as a function of the mean bytes of its texts.
+        """Return a model for whole row groups: from the mean text bytes of a group's rows to their mean output bytes.
 
-        K rows with `text_bytes` in `groups`, both [K], give the spread within groups, which matters if rows are cut.
+        The spread within groups matters if rows are cut. It comes from K rows with known `text_bytes` and `groups`,
+        both [K].
         """
         _, owner = np.unique(groups, return_inverse=True)
         means = np.maximum(np.bincount(owner, weights=text_bytes) / np.bincount(owner), 1e-3)
@@ -74,11 +75,11 @@ class SizeModel:
 class Sample:
     """Measurements of a split's sample.
 
-    `row_bytes`, `record_bytes`: mean output bytes of a row and of a record. `row_tokens` int64 [N]: tokens of each row,
-    including special and cut ones; `side_tokens`: of the prompt with each answer of a pair. `num_tokens`,
-    `output_bytes`: of all records. `padding`: share of positions without a token, None with a layout that joins rows.
-    `length_shares`: share of bytes in records of each length. `fim`: rows by kind of fill-in-the-middle. `labels`
-    int64: distinct labels, empty if they have names or fractions.
+    `row_bytes`, `record_bytes`: the mean output size of a row and of a record. `row_tokens` int64 [N]: tokens of each
+    row, including special and cut ones. `side_tokens`: for preference pairs, tokens of the prompt with each answer.
+    `num_tokens`, `output_bytes`: totals of all records. `padding`: share of positions without a token; None if the
+    layout joins rows. `length_shares`: share of bytes in records of each length. `fim`: rows by kind of
+    fill-in-the-middle. `labels` int64: distinct labels; empty if they have names or fractions.
     """
 
     sizes: SizeModel
@@ -100,7 +101,7 @@ class Sample:
 def row_lengths(
     spec: ShardSpec, encoder: BatchEncoder, splits: Mapping[str, SplitSource]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the tokens of each sampled row of all splits, int64 [N], and its weight in rows, float64 [N].
+    """Return the tokens of each sampled row of all splits, int64 [N], and how many rows it stands for, float64 [N].
 
     Raises: RowsRejectedError if no sampled row can be used.
     """
@@ -121,7 +122,7 @@ def row_lengths(
 
 
 def measure(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource) -> Sample:
-    """Tokenize, lay out and encode a sample of the split. Raises: as `sample_rows.read`."""
+    """Tokenize a sample of the split, make records from it, and measure them. Raises: as `sample_rows.read`."""
     rows = sample_rows.read(spec, encoder, split)
     began = time.perf_counter()
     layout = layout_of(spec.layout)
@@ -244,9 +245,9 @@ def _bytes_of_joined_rows(spec: ShardSpec, rows: SampledRows, laid_out: np.ndarr
 
 
 def fit(text_bytes: np.ndarray, output_bytes: np.ndarray, row_indices: np.ndarray, *, rising: bool) -> SizeModel:
-    """Fit a `SizeModel` to N sampled rows in reading order.
+    """Fit a `SizeModel` to N sampled rows in reading order. All arrays are [N].
 
-    `rising`: beyond the longest row, output is proportional to text; otherwise it is constant.
+    `rising`: beyond the longest sampled row, predicted output is proportional to text; otherwise it is constant.
     """
     order = np.argsort(text_bytes, kind="stable")
     # Points are dense where there are many rows, and where there is much text: a few long rows may hold half of it.

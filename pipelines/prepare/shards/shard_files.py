@@ -23,7 +23,7 @@ from tfrecord_io.manifest import Ledger, Shard
 from tfrecord_io.schema import UNLABELLED
 from tfrecord_io.shown import some
 
-# More threads would wait for layout, digest and writing, which are sequential.
+# More threads would only wait for layout, digest and writing, which are sequential.
 _MOST_THREADS = 4
 
 NOT_REPRODUCED_REMEDY = (
@@ -43,12 +43,13 @@ def write(
     expected: Shard | None,
     progress: Progress,
 ) -> Shard:
-    """Write one shard (the rows of a task with the same record length) and return its manifest entry.
+    """Write one shard, with the rows of a task that have the same record length. Return its manifest entry.
 
-    `ledger`: without the counts of `builder`. `versions`: see `storage.versions`.
+    `ledger`: counts of rows and tokens, without the counts of `builder`. `versions`: see `storage.versions`.
+    `expected`: the earlier entry of a shard that is made again.
 
-    Raises: OutputError if the file cannot be written, has no record, differs from `expected` or was written by another
-    job; LedgerError if the counts of rows do not add up. An existing file then stays unchanged.
+    Raises: OutputError if the file cannot be written, has no record, differs from `expected`, or was written by another
+    job; LedgerError if the counts of rows do not add up. In these cases, an existing file stays unchanged.
     """
     name = job.shard_name(task, length=builder.length)
     counts = collections.Counter(num_bytes=0, num_examples=0, num_tokens=0, num_unlabelled=0)
@@ -107,7 +108,7 @@ def _pieces(
 
 
 def delete(job: Job, name: str, *, versions: Mapping[str, int]) -> None:
-    """Delete an earlier attempt's shard file and indexes. `versions`: by path, 0 if a file does not exist."""
+    """Delete the shard file and indexes of an earlier attempt. `versions`: by path; 0 if a file does not exist."""
     for path in paths(job, name):
         if versions.get(path) != 0:
             storage.delete(path, inside=job.root)

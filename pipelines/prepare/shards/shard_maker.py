@@ -1,4 +1,4 @@
-"""Shard maker: make the shards of a job's tasks on any runner."""
+"""Shard maker: a function that any runner can call to make the shards of a job's tasks."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ def make(
     workers: int | None,
     progress: Progress,
 ) -> None:
-    """Make the shards of the tasks `keys` on a runner, then call `finish` there.
+    """Make the shards of the tasks `keys` on a runner, then call `finish` on the same runner.
 
-    `encoder` becomes unusable if other processes make the shards. `task_bytes`: approximate size of a shard. If a chat
-    template takes too long in a worker, this process makes that shard again, with one child per conversation, to
-    identify the row.
+    `encoder` is unusable afterwards if other processes make the shards. `task_bytes`: the approximate size of a shard.
+    If a chat template takes too long in a worker, this process makes that shard again, with one child process per
+    conversation, to identify the row.
 
     Raises: PrepError with the shard's name if a worker process died; errors of `shard_writer.write` and of the runner.
     """
@@ -87,16 +87,16 @@ def _packed(encoder: BatchEncoder) -> bytes:
 
 
 class ShardMaker:
-    """Function that makes the shard of a task. The first call in a process opens the encoder.
+    """Callable that makes the shard of a task. The first call in a process opens the encoder.
 
-    Several threads of a Beam worker may call it at once: one call per core then runs, or only one if the encoder holds
-    Python's interpreter lock.
+    Several threads of a Beam worker may call it at once. Then as many calls run as there are cores, or only one if the
+    encoder holds Python's interpreter lock.
     """
 
     def __init__(
         self, job: Job, threads: int = 1, pickled: bytes = b"", *, encoder: BatchEncoder | None = None
     ) -> None:
-        """Use `encoder` in this process. Other processes use `pickled`, or open an encoder if it is empty."""
+        """Use `encoder` in this process. Other processes unpickle `pickled`, or open an encoder if it is empty."""
         self._job, self._threads, self._pickled, self._encoder = job, threads, pickled, encoder
         self._opening, self._slots = threading.Lock(), threading.BoundedSemaphore(cores())
 
@@ -104,7 +104,7 @@ class ShardMaker:
         return ShardMaker, (self._job, self._threads, self._pickled)
 
     def __call__(self, key: TaskKey, progress: Progress) -> dict[str, int]:
-        """Make the shard unless it has a receipt; return counts.
+        """Make the task's shard, unless it has a receipt already. Return the shard's counts.
 
         Raises: as `shard_writer.write`; PrepError if the memory limit is exceeded.
         """
@@ -141,7 +141,7 @@ class ShardMaker:
             return self._encoder
 
     def failed(self, key: TaskKey, how: str, instead: str) -> PrepError:
-        """Return the error for a task's shard. `how`: what happened. `instead`: options to give if it happens again."""
+        """Return the error for a shard that cannot be made. `how`: the cause. `instead`: options to try next time."""
         name = self._job.shard_name(plan_files.task_of(self._job, key))
         return PrepError(f"{name}: {how}", remedy=_REMEDY.format(instead))
 

@@ -1,4 +1,4 @@
-"""Shard writer: read the rows of one task, and write a shard, or one shard per record length, and a receipt.
+"""Shard writer: read the rows of one task, and write one shard per record length (usually one), and a receipt.
 
 Random numbers depend only on (seed, split, shard) or (seed, split, row), so the bytes are always the same.
 """
@@ -43,11 +43,14 @@ def write(
     progress: Progress | None = None,
     threads: int | None = None,
 ) -> receipts.Receipt:
-    """Write a task's shard, or one shard per record length, and its receipt. `threads`: by default one per core.
+    """Write a task's shards, one per record length, and its receipt. `threads`: by default one per core.
 
-    Raises: OutputError if a shard cannot be written, would be empty, differs from `expected` or was meanwhile written
-    by another job; SourceError if the rows cannot be read; TokenizerError if the tokenizer fails on a row, or the
-    engine's tokens differ from the reference; RowsRejectedError if the job is strict and a row cannot be used.
+    `expected`: the earlier manifest entries of shards that are made again.
+
+    Raises: OutputError if a shard cannot be written, would be empty, differs from `expected`, or was meanwhile written
+        by another job; SourceError if the rows cannot be read; TokenizerError if the tokenizer fails on a row, or if
+        the engine's tokens differ from the reference tokenizer's; RowsRejectedError if a row cannot be used and the job
+        is strict.
     """
     names = [job.shard_name(task, length=length) for length in job.spec.layout.buckets or (None,)]
     files = [path for name in names for path in shard_files.paths(job, name)]
@@ -78,22 +81,22 @@ def write(
 
 
 def shuffle_rng(job: Job, task: ShardTask, *, length: int | None = None) -> np.random.Generator | None:
-    """Return a shard's `shard_rng`, or None if the job does not shuffle."""
+    """Return the generator that shuffles a shard's rows (`shard_rng`); None if the job does not shuffle."""
     return shard_rng(job.spec.seed, split=task.split, index=task.index, length=length) if job.spec.shuffle else None
 
 
 def shard_rng(seed: int, *, split: str, index: int, length: int | None = None) -> np.random.Generator:
-    """Return the generator that permutes a shard's rows. `length`: its record length; None if there is only one."""
+    """Return the generator that shuffles a shard's rows. `length`: the shard's record length; None if all are equal."""
     return np.random.default_rng([seed, split_seed(split), index, *(() if length is None else (length,))])
 
 
 def batches(
     job: Job, split: str, pieces: Pieces, *, num_bytes: int = _BATCH_BYTES
 ) -> Iterator[tuple[np.ndarray, pa.RecordBatch]]:
-    """Yield rows of a split as (row numbers int64 [N], record batch), each with one row or about `num_bytes` of text.
+    """Yield batches of a split's rows: the row numbers, int64 [N], and the rows.
 
-    Small pieces are joined, because each batch costs a millisecond. The number of rows in a batch is limited too,
-    because kept columns may be much larger than the texts.
+    A batch has one row, or about `num_bytes` of text. Small batches are joined, because each one costs a millisecond.
+    The number of rows in a batch is limited too, because kept columns may be much larger than the texts.
     """
     held: list[tuple[np.ndarray, pa.RecordBatch]] = []
     held_bytes = held_rows = 0
@@ -120,7 +123,7 @@ def _joined(parts: Sequence[tuple[np.ndarray, pa.RecordBatch]]) -> tuple[np.ndar
 
 
 def unusable_row(row: RejectedRow, task: ShardTask) -> RowsRejectedError:
-    """Return the error for a rejected row in a strict job."""
+    """Return the error for an unusable row in a job that allows none (--max-error-rate 0)."""
     return RowsRejectedError(
         f"{task.split}[{row.row}]: {row.why}; --max-error-rate 0 allows no row that cannot be used",
         remedy=f"{remedy_of({row.reason: 1}) or 'correct or filter such rows'}, or allow a share of them with "
@@ -171,7 +174,7 @@ class _TaskRows:
             raise unusable_row(self.rejected.first[0], self._task)
 
     def write_shards(self, *, versions: Mapping[str, int], expected: tuple[Shard, ...] | None) -> tuple[Shard, ...]:
-        """Write one shard per record length; delete files that an earlier attempt left for lengths without rows."""
+        """Write one shard per record length. Delete an earlier attempt's files for lengths that have no rows now."""
         task, job = self._task, self._job
         builders = self._builder.by_length()
         lengths = [builder.length for builder in builders]
@@ -215,7 +218,7 @@ class _TaskRows:
 
 
 def _unnamed_labels(encoded: Encoded, spec: ShardSpec) -> np.ndarray | None:
-    """Return the labels or tags of usable rows if these are integers without class names, else None."""
+    """Return the labels or tags of usable rows if they are integers without class names, else None."""
     columns = spec.columns
     if columns.label is not None:
         return encoded.arrays["label"][encoded.reasons == ""] if columns.label.kind == "int" else None

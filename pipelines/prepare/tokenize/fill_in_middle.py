@@ -35,7 +35,7 @@ _KNOWN = (
     ("<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"),  # DeepSeek Coder
     ("<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>"),  # GLM-4
 )
-# Kinds of rows. UNCHANGED: chosen, but too long if rewritten. Rows that are not chosen have kind 0.
+# Kinds of rows. UNCHANGED: chosen, but it would be too long if rewritten. Rows that are not chosen have kind 0.
 PSM, SPM, UNCHANGED = 1, 2, 3
 _SHOWN = 20
 
@@ -43,14 +43,14 @@ _SHOWN = 20
 class FillInMiddle:
     """Rewrites documents with the sentinels of one tokenizer.
 
-    `frame` is removed before a document is split. A document is not rewritten if it would then be longer than `longest`
-    tokens.
+    `frame`: special tokens around documents, which are removed before a document is split. `longest`: a document that
+    would have more tokens after rewriting stays unchanged.
     """
 
     def __init__(
         self, tokenizer: HFTokenizer, layout: LayoutConfig, *, seed: int, frame: DocumentFrame, longest: int | None
     ) -> None:
-        """Find the sentinels in the vocabulary. Raises: TokenizerError if they are missing."""
+        """Find the sentinels in the vocabulary. Raises: TokenizerError if one is missing."""
         self.tokens = _sentinels(tokenizer, layout.fim_tokens)
         self._ids = tuple(int(tokenizer.convert_tokens_to_ids(token)) for token in self.tokens)
         self._rates, self._seed, self._longest = (layout.fim_rate, layout.fim_spm_rate), seed, longest
@@ -59,7 +59,7 @@ class FillInMiddle:
         self._ends = tuple(map("".join, ends))
 
     def encode(self, rows: Rows, engine: Engine) -> tuple[RaggedTokens, np.ndarray]:
-        """Return the documents of N rows without their frame, and their kinds, uint8 [N]."""
+        """Return the tokens of N documents, without special tokens around them, and the documents' kinds, uint8 [N]."""
         texts, draws = rows.texts[0], self._draws(rows)
         drawn = np.flatnonzero((draws[:, 0] < self._rates[0]) & (pc.binary_length(texts).to_numpy() > 0))
         arranged = self._arranged(self._split(texts.take(pa.array(drawn)), draws[drawn]), draws[drawn], engine)
@@ -73,7 +73,11 @@ class FillInMiddle:
         return concatenated([plain, arranged.take(np.flatnonzero(fits))]).take(order), kinds
 
     def require_reversible(self, rows: Rows, engine: Engine, tokenizer: HFTokenizer) -> None:
-        """Raise TokenizerError unless the tokens of each text's parts decode to that text, up to Unicode NFC."""
+        """Check on sample rows that splitting a text into three parts loses no character.
+
+        Raises: TokenizerError if the tokens of a text's parts do not decode to the text. Both are compared in Unicode's
+        form NFC.
+        """
         draws = self._draws(rows)
         parts = self._split(rows.texts[0], draws)
         tokens = engine.encode(pa.array(itertools.chain.from_iterable(parts), pa.string()))
@@ -118,7 +122,7 @@ class FillInMiddle:
 
 
 def counts(kinds: np.ndarray, *, is_longer: np.ndarray) -> Mapping[str, int]:
-    """Count rows by the ledger's kinds. `is_longer`: mask of rows longer than a record, bool [N]."""
+    """Count the rows of each kind, by the ledger's names. `is_longer`: mask of rows longer than a record, bool [N]."""
     masks = {"psm": kinds == PSM, "spm": kinds == SPM, "unchanged": kinds == UNCHANGED}
     masks["longer_than_row"] = is_longer & (masks["psm"] | masks["spm"])
     return {name: int(mask.sum()) for name, mask in masks.items() if mask.any()}

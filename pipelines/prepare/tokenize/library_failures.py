@@ -14,16 +14,16 @@ REMEDY = "leave such rows out with --filter, or choose another tokenizer; this o
 
 
 class TextsNotEncoded(TokenizerError):
-    """Error for texts on which the tokenizer's own library fails."""
+    """Error for texts that the tokenizer's own library cannot encode."""
 
 
 def is_failure(error: BaseException) -> bool:
-    """Return whether the tokenizer's library raised this error for a text, directly or in an engine."""
+    """Return whether the error means that the tokenizer's library failed on a text, directly or in an engine."""
     return isinstance(error, TextsNotEncoded) or type(error) is Exception or _is_panic(error)
 
 
 def is_of_library(error: BaseException) -> bool:
-    """Return whether a compiled library may have raised this error."""
+    """Return whether the error may come from a compiled library: a Rust panic, or any Exception except MemoryError."""
     return _is_panic(error) or (isinstance(error, Exception) and not isinstance(error, MemoryError))
 
 
@@ -34,7 +34,7 @@ def _is_panic(error: BaseException) -> bool:
 
 @contextlib.contextmanager
 def raised_as(make: Callable[[BaseException], Exception]) -> Iterator[None]:
-    """Within the context, replace errors of compiled libraries by the errors that `make` returns."""
+    """Within the context, replace errors of compiled libraries with the errors that `make` returns."""
     try:
         yield
     except BaseException as error:
@@ -45,7 +45,7 @@ def raised_as(make: Callable[[BaseException], Exception]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def named(library: str, *, num_texts: int) -> Iterator[None]:
-    """Within the context, turn errors of `library`, which encodes `num_texts` texts, into TextsNotEncoded."""
+    """Within the context, replace errors of `library` with TextsNotEncoded. `num_texts`: for the error message."""
     texts = "a text" if num_texts == 1 else f"one of {num_texts:,} texts"
     cause = f"the tokenizer ({library}) fails on {texts}"
     with raised_as(lambda error: TextsNotEncoded(f"{cause}: {first_line(error)}", remedy=REMEDY)):

@@ -13,9 +13,9 @@ from tfrecord_io.codec.kernels import jit
 
 @dataclasses.dataclass(frozen=True)
 class RaggedTokens:
-    """Ragged array of N sequences and T tokens: `ids` [T] of any integer dtype, `offsets` int64 [N + 1] from 0 to T.
+    """N token sequences of different lengths in one array. `ids` [T]: all tokens, any integer dtype.
 
-    Sequence i is ids[offsets[i]:offsets[i + 1]].
+    `offsets` int64 [N + 1], from 0 to T: sequence i is ids[offsets[i]:offsets[i + 1]].
     """
 
     ids: np.ndarray
@@ -37,26 +37,26 @@ class RaggedTokens:
         return RaggedTokens(ids, offsets)
 
     def part(self, starts: np.ndarray, lengths: np.ndarray) -> RaggedTokens:
-        """Return `lengths` tokens of each sequence, from the index in `starts` on. Both are int64 [N]."""
+        """Return part of each sequence: `lengths` tokens from the index `starts` on, both int64 [N]."""
         offsets = offsets_of(lengths)
         places = np.arange(offsets[-1]) + np.repeat(self.offsets[:-1] + starts - offsets[:-1], lengths)
         return RaggedTokens(self.ids[places], offsets)
 
     def common_prefixes(self, others: RaggedTokens) -> np.ndarray:
-        """Return the length of the common prefix of each sequence and the one at its index in `others`, int64 [N]."""
+        """Return the length of the common beginning of sequence i here and sequence i of `others`, int64 [N]."""
         shared = np.empty(len(self), np.int64)
         _count_shared(self.ids, self.offsets, others.ids, others.offsets, shared)
         return shared
 
 
 def concatenated(parts: Sequence[RaggedTokens]) -> RaggedTokens:
-    """Concatenate the sequences of several ragged arrays."""
+    """Return the sequences of several ragged arrays, one after another."""
     lengths = np.concatenate([part.lengths for part in parts])
     return RaggedTokens(np.concatenate([part.ids for part in parts]), offsets_of(lengths))
 
 
 def exchanged(ragged: RaggedTokens, indices: np.ndarray, others: RaggedTokens) -> RaggedTokens:
-    """Return `ragged` with the sequences at `indices` replaced by `others`."""
+    """Return `ragged` with the sequences at `indices` replaced with `others`."""
     order = np.arange(len(ragged))
     order[indices] = len(ragged) + np.arange(len(others))
     return concatenated([ragged, others]).take(order)
@@ -75,7 +75,7 @@ def id_dtype(vocab_size: int) -> np.dtype:
 
 
 def from_lists(lists: Sequence[Sequence[int]], *, dtype: np.dtype) -> RaggedTokens:
-    """Build a ragged array from lists. Raises: OverflowError if an id does not fit `dtype`."""
+    """Build a ragged array from lists of ids. Raises: OverflowError if an id does not fit `dtype`."""
     offsets = offsets_of(np.fromiter(map(len, lists), np.int64, len(lists)))
     ids = np.empty(int(offsets[-1]), np.uint32)
     for values, start, stop in zip(lists, offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):

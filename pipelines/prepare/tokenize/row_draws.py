@@ -13,7 +13,7 @@ _FACTORS = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 
 def mixed(values: np.ndarray) -> np.ndarray:
-    """Apply SplitMix64's mixing function to uint64 values."""
+    """Apply the mixing function of SplitMix64 to each uint64 value."""
     with np.errstate(over="ignore"):
         values = (values ^ (values >> np.uint64(30))) * _FACTORS[0]
         values = (values ^ (values >> np.uint64(27))) * _FACTORS[1]
@@ -21,7 +21,7 @@ def mixed(values: np.ndarray) -> np.ndarray:
 
 
 def row_draws(seed: int, *, split: str, numbers: np.ndarray, count: int) -> np.ndarray:
-    """Return `count` uniform numbers in [0, 1) for each row number, float64 [N, count]."""
+    """Return `count` random numbers for each row, uniform in [0, 1), float64 [N, count]. `numbers`: the row numbers."""
     with np.errstate(over="ignore"):
         key = mixed(mixed(np.array(seed % 2**64, np.uint64)) ^ np.uint64(zlib.crc32(split.encode())))
         states = mixed(key + (numbers.astype(np.uint64) + np.uint64(1)) * GAMMA)

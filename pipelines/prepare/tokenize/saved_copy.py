@@ -1,4 +1,4 @@
-"""Saved copies of tokenizers: files that load as an equal tokenizer, also in transformers 4."""
+"""Save a copy of a tokenizer as files that load as an equal tokenizer, also in transformers 4."""
 
 import contextlib
 import hashlib
@@ -17,7 +17,7 @@ from tfrecord_io.shown import first_line
 
 Files = dict[str, bytes]
 
-# Written in place of this class's name in transformers 5, which transformers 4 does not know.
+# Written instead of the class's name in transformers 5, which transformers 4 does not know.
 GENERIC = "PreTrainedTokenizerFast"
 _CONFIG = "tokenizer_config.json"
 # Options that depend on where a tokenizer was loaded from; without them, equal tokenizers give equal files.
@@ -29,8 +29,8 @@ _SETTABLE = ("padding_side", "truncation_side", "model_input_names", "split_spec
 def save(tokenizer: HFTokenizer, name: str) -> tuple[HFTokenizer, Files]:
     """Save a tokenizer. Return a copy loaded from the saved files, and these files.
 
-    If the tokenizer's class ignores parts of tokenizer.json, the files name the generic class instead.
-    Raises: TokenizerError if no copy gives the tokenizer's own tokens.
+    If the tokenizer's class ignores parts of tokenizer.json, the saved files name the generic class instead.
+    Raises: TokenizerError if the tokenizer cannot be saved, or if no copy gives the same tokens as the tokenizer.
     """
     files = _written(tokenizer, name)
     copy = load(files)
@@ -54,7 +54,7 @@ def save(tokenizer: HFTokenizer, name: str) -> tuple[HFTokenizer, Files]:
 
 
 def require_kind(tokenizer: HFTokenizer, name: str) -> None:
-    """Raise TokenizerError unless `tokenizer` is a tokenizer of `transformers`, in Rust or Python."""
+    """Check that `tokenizer` is a tokenizer of `transformers`, in Rust or Python. Raises: TokenizerError."""
     from transformers import PreTrainedTokenizerBase
 
     # Classes that use another library, such as Mistral's, lack the attribute `is_fast`.
@@ -67,9 +67,9 @@ def require_kind(tokenizer: HFTokenizer, name: str) -> None:
 
 
 def load(files: Files) -> HFTokenizer:
-    """Load a tokenizer from saved files, offline and without running their code.
+    """Load a tokenizer from saved files, offline and without running code in them.
 
-    Raises: TokenizerError if they cannot be loaded, or name a file outside of their folder.
+    Raises: TokenizerError if the tokenizer cannot be loaded, or if its settings refer to a file outside its folder.
     """
     with tempfile.TemporaryDirectory() as folder:
         write(files, folder)
@@ -88,7 +88,10 @@ def load(files: Files) -> HFTokenizer:
 
 
 def write(files: Mapping[str, bytes], folder: str) -> None:
-    """Write a tokenizer's files. Raises: TokenizerError if a file name leads out of the folder."""
+    """Write a tokenizer's files, given by relative path, to a folder.
+
+    Raises: TokenizerError if a path leads out of the folder.
+    """
     for name, content in files.items():
         # Checked because a remote service may send any name.
         if {"", ".", ".."} & {*name.split("/")}:
@@ -102,9 +105,10 @@ def write(files: Mapping[str, bytes], folder: str) -> None:
 
 
 def class_for(name: str) -> Any:
-    """Return the class that loads this Hub id or folder: `AutoTokenizer`, or a class that gives the same tokenizer.
+    """Return the class that loads the tokenizer at this Hub id or folder.
 
-    Importing `AutoTokenizer` takes 0.3 CPU seconds. Without a config.json, tokenizer_config.json determines the class.
+    This is `AutoTokenizer`, or a class that gives the same tokenizer, because importing `AutoTokenizer` takes 0.3 CPU
+    seconds. Without a config.json, tokenizer_config.json determines the class.
     """
     folder = Path(os.path.expanduser(name))
     config: Any = None
@@ -163,9 +167,8 @@ def _files_of(tokenizer: HFTokenizer, name: str) -> Files:
 
 
 def _ids(tokenizer: HFTokenizer, texts: list[str]) -> Any:
-    """Return the ids of texts; None if the library fails, which a later step reports."""
     try:
         with library_failures.named("transformers", num_texts=len(texts)):
             return tokenizer(texts, verbose=False)["input_ids"]
-    except library_failures.TextsNotEncoded:
+    except library_failures.TextsNotEncoded:  # a later step reports it
         return None

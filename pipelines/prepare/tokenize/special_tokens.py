@@ -1,7 +1,7 @@
 """Special tokens and truncation: make rows from the tokens of texts.
 
-A fast tokenizer adds the same tokens to each text or pair, as in `[CLS] A [SEP] B [SEP]`. Other tokenizers make their
-rows themselves (`text_rows`).
+A fast tokenizer adds the same special tokens to each text or pair, as in `[CLS] A [SEP] B [SEP]`. With all other
+tokenizers, `text_rows` calls the tokenizer to make the rows.
 
 `longest_first` follows the tokenizers library (utils/truncation.rs): the longer text is cut to the other's length, then
 both are cut. If the room is an odd number of tokens, the extra one stays in the text that was longer, or in the second
@@ -28,7 +28,7 @@ from tfrecord_io.shown import some
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RowTemplate:
-    """Special tokens before, between and after a row's texts, with type ids. `text_types`: the type id of each text."""
+    """Special tokens before, between and after a row's texts (`added`). `text_types`: each text's type id."""
 
     added: tuple[tuple[int, ...], ...]
     added_types: tuple[tuple[int, ...], ...]
@@ -41,7 +41,7 @@ class RowTemplate:
 
 
 def probe(backend: Any, *, pair: bool) -> RowTemplate | None:
-    """Return the row template of a `tokenizers.Tokenizer`; None if it adds varying tokens."""
+    """Return the special tokens that a `tokenizers.Tokenizer` adds to a text or pair; None if they vary."""
     texts = ("a b", "c d")[: 1 + pair]
     whole = backend.encode(*texts)
     added, added_types, text_types = [()], [()], list[int]()
@@ -68,7 +68,10 @@ def probe(backend: Any, *, pair: bool) -> RowTemplate | None:
 def require_room(
     tokenizer: HFTokenizer, *, length: int, pair: bool, option: str = "--max-length", of: str = "row"
 ) -> int:
-    """Return the number of special tokens in a row. Raises: ConfigError if they leave no room for text."""
+    """Return the number of special tokens in a row. Raises: ConfigError if they leave no room for text.
+
+    `option`, `of`: the option that sets the length, and the name of a row, for the error message.
+    """
     special = int(tokenizer.num_special_tokens_to_add(pair=pair))
     if length <= special:
         raise ConfigError(
@@ -83,8 +86,8 @@ def kept_lengths(
 ) -> tuple[list[np.ndarray], np.ndarray]:
     """Return the number of tokens that truncation keeps of each text, and a mask of impossible rows, bool [N].
 
-    A row is impossible if it cannot be truncated as requested. `lengths`: int64 [N] for each of one or two texts.
-    `room`: the maximum number of text tokens in a row.
+    A row is impossible if it cannot be truncated as requested. `lengths`: the tokens of the first text, and optionally
+    of the second text, int64 [N] each. `room`: the maximum number of text tokens in a row.
     """
     total = np.sum(lengths, axis=0)
     over = total > room
@@ -115,7 +118,10 @@ def _halve(first: np.ndarray, second: np.ndarray, room: int) -> list[np.ndarray]
 def assemble(
     texts: Sequence[RaggedTokens], kept: Sequence[np.ndarray], template: RowTemplate, *, side: Side
 ) -> tuple[RaggedTokens, np.ndarray]:
-    """Join texts, cut on `side`, with special tokens into rows. Return the rows and their type ids, uint8 [T]."""
+    """Join texts and special tokens into rows. Return the rows and the type ids of all tokens, uint8 [T].
+
+    `kept`: for each text of a row, the number of tokens to keep, int64 [N]; the text is cut on `side`.
+    """
     offsets = offsets_of(np.sum(kept, axis=0) + template.num_special)
     ids = np.empty(int(offsets[-1]), texts[0].ids.dtype)
     types = np.empty(len(ids), np.uint8)
@@ -143,14 +149,17 @@ def _write_text(ids, types, at, source, offsets, kept, from_left, kind):  # type
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DocumentFrame:
-    """Ids of the special tokens before and after each document."""
+    """Ids of the special tokens that are put before and after each document."""
 
     before: tuple[int, ...] = ()
     after: tuple[int, ...] = ()
 
 
 def open_frame(tokenizer: HFTokenizer, special_tokens: SpecialTokens) -> DocumentFrame:
-    """Return the special tokens to put around documents. Raises: TokenizerError if the tokenizer lacks them."""
+    """Return the special tokens to put around documents, as --special-tokens requests.
+
+    Raises: TokenizerError if the tokenizer lacks such a token, or does not put the same tokens around every text.
+    """
     if special_tokens == "none":
         return DocumentFrame()
     if special_tokens == "tokenizer":
@@ -171,9 +180,9 @@ def open_frame(tokenizer: HFTokenizer, special_tokens: SpecialTokens) -> Documen
 
 
 def left_out_bos(tokenizer: HFTokenizer, special_tokens: SpecialTokens) -> int | None:
-    """Return the id of BOS if the tokenizer begins texts with it but `special_tokens` leaves it out, else None.
+    """Return the id of BOS if the tokenizer begins texts with it and --special-tokens leaves it out, else None.
 
-    Models that were trained with BOS are much worse without it.
+    A model that was trained with BOS is much worse without it.
     """
     bos_id = tokenizer.bos_token_id
     if bos_id is None or special_tokens in ("bos-eos", "tokenizer"):
@@ -187,7 +196,7 @@ def begin_with(documents: RaggedTokens, tokens: Sequence[int]) -> np.ndarray:
 
 
 def end_with(documents: RaggedTokens, tokens: Sequence[int]) -> np.ndarray:
-    """Like `begin_with`, for the ends of documents."""
+    """Return whether each document ends with `tokens`, bool [N]; all False if `tokens` is empty."""
     return _have(documents, documents.offsets[1:] - len(tokens), tokens)
 
 
@@ -200,7 +209,7 @@ def _have(documents: RaggedTokens, places: np.ndarray, tokens: Sequence[int]) ->
 
 
 def without_frame(documents: RaggedTokens, frame: DocumentFrame, *others: RaggedTokens) -> tuple[RaggedTokens, ...]:
-    """Remove the frame's tokens from documents, and the values at the same positions from `others`."""
+    """Remove the frame's tokens from documents that have them, and the values at the same positions from `others`."""
     begin = len(frame.before) * begin_with(documents, frame.before)
     # If BOS and EOS are the same token, and a document consists of just that token, it is removed only once.
     end = len(frame.after) * (end_with(documents, frame.after) & (documents.lengths >= begin + len(frame.after)))
@@ -210,7 +219,7 @@ def without_frame(documents: RaggedTokens, frame: DocumentFrame, *others: Ragged
 
 
 def framed(documents: RaggedTokens, frame: DocumentFrame) -> RaggedTokens:
-    """Put the frame's tokens before and after each document."""
+    """Put the frame's tokens before and after every document."""
     added = frame.before, frame.after
     no_types = (0,) * len(frame.before), (0,) * len(frame.after)
     template = RowTemplate(added=added, added_types=no_types, text_types=(0,))

@@ -1,8 +1,8 @@
 """Row encoders turn texts or lists of words into the same rows as `transformers`.
 
-They give the rows of `tokenizer(text, text_pair, truncation=..., max_length=L)`, or for lists of words the rows of
-`tokenizer(words, is_split_into_words=True, ...)`, with each token's word number as in `word_ids()`. TemplateRows, for
-fast tokenizers, is used only if it gives the same rows as ReferenceRows for a list of test texts or words.
+Rows of texts equal `tokenizer(text, text_pair, truncation=..., max_length=L)`. Rows of words equal
+`tokenizer(words, is_split_into_words=True, ...)`, and have each token's word number as in `word_ids()`. TemplateRows,
+for fast tokenizers, is used only if it gives the same rows as ReferenceRows for a list of test texts or words.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _LETTERS_PER_ROOM = 24
 class EncodedRows:
     """Batch of N encoded rows without padding, T tokens in total.
 
-    `types` uint8 [T]: None if the tokenizer has no type ids. `full_lengths` int64 [N]: lengths before truncation.
+    `types` uint8 [T]: type ids; None if the tokenizer has none. `full_lengths` int64 [N]: lengths before truncation.
     `impossible` bool [N]: rows that cannot be truncated as requested. `words` int32 [T]: the index of each token's word
     in its row, -1 for special tokens; None if rows are texts.
     """
@@ -58,7 +58,7 @@ class EncodedRows:
         return int((self.full_lengths - self.ids.lengths)[~self.impossible].sum())
 
     def equals(self, other: EncodedRows) -> bool:
-        """Return whether the same rows are impossible, and all others are equal."""
+        """Return whether the same rows are impossible in both batches, and all other rows are equal."""
         one, another = self._possible(), other._possible()
         return len(one) == len(another) and all(map(np.array_equal, one, another))
 
@@ -71,7 +71,7 @@ class EncodedRows:
 
 
 class TemplateRows:
-    """Row encoder that uses an engine and a row template. `only_type`: the type id of all tokens, if they share one."""
+    """Row encoder that adds special tokens to an engine's tokens. `only_type`: the type id of all tokens, if equal."""
 
     def __init__(
         self, engine: Engine, template: RowTemplate, *, tokenizer: HFTokenizer, length: int, truncation: Truncation
@@ -86,7 +86,7 @@ class TemplateRows:
         self.only_type = types.pop() if len(types) == 1 else None
 
     def use(self, engine: Engine) -> None:
-        """Use a different engine, which must give the same tokens."""
+        """Switch to another engine, which must give the same tokens."""
         self.concurrent = engine.concurrent
         self.name, self.version = engine.name, engine.version
         self.engine = engine
@@ -123,7 +123,7 @@ class TemplateRows:
 
 
 class ReferenceRows:
-    """Row encoder that calls the tokenizer itself. `words`: rows are lists of words."""
+    """Row encoder that calls the tokenizer itself. `words`: whether rows are lists of words."""
 
     concurrent = False
     name = "reference"
@@ -205,7 +205,7 @@ def open_rows(
     pair: bool = False,
     words: bool = False,
 ) -> RowEncoder:
-    """Open a row encoder with the reference engine.
+    """Open a row encoder with the reference engine. `pair`: rows are pairs of texts. `words`: rows are lists of words.
 
     Raises: ConfigError if `length` leaves no room for text, or `truncation` needs a pair; TokenizerError if the
         tokenizer does not support lists of words.
@@ -265,7 +265,7 @@ def joins_words(tokenizer: HFTokenizer) -> bool:
 
 
 def with_engine(rows: RowEncoder, tokenizer: HFTokenizer, *, dtype: np.dtype, wanted: EngineName) -> RowEncoder:
-    """Return `rows` with the engine that `decide` chooses; ReferenceRows stay unchanged. Raises: as `decide`."""
+    """Return `rows` with the engine that `decide` chooses; a ReferenceRows stays as it is. Raises: as `decide`."""
     reference = rows.engine if isinstance(rows, TemplateRows) else SlowEngine(tokenizer, dtype=dtype)
     chosen, _ = decide(tokenizer, reference, dtype=dtype, wanted=wanted)
     if isinstance(rows, ReferenceRows) or chosen is rows.engine:

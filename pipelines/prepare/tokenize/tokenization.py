@@ -1,6 +1,6 @@
 """Load the tokenizer of a build, and describe it in the manifest.
 
-The launcher saves it once, with the user's choices, as OUT/tokenizer. Launcher and workers use this copy.
+The launcher saves the tokenizer once, with the user's choices, as OUT/tokenizer. Launcher and workers use this copy.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ _SENTINEL = re.compile(r"<extra_id_([0-9]+)>")
 _MAX_ID = 1 << 24
 _NOT_REPRODUCIBLE = "so a text gets other tokens each time, and the dataset could not be made again"
 
-# Number of vocabulary entries to compare. Number of characters, and of tokens, to show from a text that differs.
+# _ENTRIES: vocabulary entries to compare. _SHOWN: characters, and tokens, to show from a text that differs.
 _ENTRIES = 2_000
 _SHOWN = 24
 _OTHER_FILE = (
@@ -49,11 +49,11 @@ _log = logging.getLogger(__name__)
 
 
 def resolve(config: TokenizerConfig, *, template: str | None = None) -> tuple[HFTokenizer, Files]:
-    """Load the requested tokenizer, save it, and return the saved copy and its files.
+    """Load the requested tokenizer and save it. Return the saved copy and its files.
 
-    `template`: name of a chat template.
-    Raises: TokenizerError if it cannot be loaded or saved, splits texts at random, or has neither a pad nor an EOS
-        token.
+    `template`: the name of a chat template.
+    Raises: TokenizerError if the tokenizer cannot be loaded or saved, splits texts at random, has unusable ids or added
+        tokens, or has neither a pad nor an EOS token.
     """
     paths.require_tokenizer(config.name)
     tokenizer = _fetch(config)
@@ -111,7 +111,7 @@ def _compare_with_file(tokenizer: HFTokenizer, files: Files, config: TokenizerCo
 
 
 def facts(tokenizer: HFTokenizer, *, name: str, files: Files) -> TokenizerFacts:
-    """Return the facts about a tokenizer that a trainer needs."""
+    """Return the facts about a tokenizer that a trainer needs, such as its vocabulary size and special ids."""
     vocabulary = tokenizer.get_vocab()  # each call makes a new dict
     matches = ((_SENTINEL.fullmatch(token), token_id) for token, token_id in vocabulary.items())
     sentinels = sorted((int(match[1]), token_id) for match, token_id in matches if match)
@@ -187,7 +187,11 @@ def _remedy(error: BaseException, *, local: bool) -> str:
 
 
 def require_deterministic(tokenizer: HFTokenizer, name: str) -> None:
-    """Raise TokenizerError if the tokenizer splits texts at random, or if ids or added tokens are unusable."""
+    """Check that the tokenizer always splits a text in the same way.
+
+    Raises: TokenizerError if it uses sampling or dropout, has an id that is too large or has two entries, or has added
+        tokens that its normalizer removes or makes equal.
+    """
     sampling = getattr(tokenizer, "sp_model_kwargs", None) or {}
     if sampling.get("enable_sampling"):
         raise TokenizerError(

@@ -1,4 +1,4 @@
-"""Tokenizer styles: everything except the vocabulary, as in the published models of these names.
+"""Tokenizer styles: the settings of well-known published models, without their vocabularies.
 
 docs/how-to/train-a-tokenizer.md has a table of the styles. NFKD and NFKC replace the compiled character maps
 (`Precompiled`) of ALBERT and T5, which `tokenizers` cannot create.
@@ -16,10 +16,11 @@ from pipelines.prepare.tokenize.engines.package_engines import LLAMA3
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StyleTemplate:
-    """Template of a tokenizer: everything except the vocabulary.
+    """Everything about a tokenizer except its vocabulary.
 
-    `first`, `last`: special tokens with the lowest and the highest ids. `reserved`: ordinary tokens after `first`.
-    `roles`: tokens by role, such as `pad_token`. `row`, `pair`: templates of one text and of two, or empty.
+    `first`, `last`: special tokens with the lowest and the highest ids. `reserved`: ordinary tokens whose ids follow
+    those of `first`. `roles`: tokens by role, such as `pad_token`. `row`, `pair`: where special tokens are put around
+    one text and around two, in the notation of `TemplateProcessing`; or empty.
     """
 
     kind: Kind
@@ -49,15 +50,15 @@ class StyleTemplate:
 
     @property
     def alphabet(self) -> list[str]:
-        """Characters that the vocabulary must contain: those that represent bytes in byte-level BPE, else none."""
+        """Characters that the vocabulary must contain: in byte-level BPE, those that stand for bytes; else none."""
         return sorted(pre_tokenizers.ByteLevel.alphabet()) if self.kind == "byte-bpe" else []
 
     def splitter(self) -> Tokenizer:
-        """Return a tokenizer with an empty model, for normalizing and pre-tokenizing."""
+        """Return a tokenizer with an empty model, to normalize and pre-tokenize texts."""
         return self._around(models.BPE())
 
     def complete(self, model: Any) -> Tokenizer:
-        """Return the complete tokenizer. `model`: trained, with all tokens except `last`."""
+        """Return the complete tokenizer. `model`: the trained model, which has all tokens except those in `last`."""
         tokenizer = self._around(model)
         mask = self.roles.get("mask_token")
         tokenizer.add_special_tokens(
@@ -83,7 +84,7 @@ class StyleTemplate:
 def template_of(
     style: Style, kind: Kind, *, lowercase: bool = True, special_tokens: tuple[str, ...] = ()
 ) -> StyleTemplate:
-    """Return the template of a style, with `special_tokens` added after `first`."""
+    """Return the template of a style. `special_tokens`: the user's own ones, whose ids follow those of `first`."""
     template = _TEMPLATES[style, kind]
     if not lowercase and style in _CASED:
         template = dataclasses.replace(template, normalizer=_CASED[style])

@@ -1,4 +1,4 @@
-"""Read the training texts of a tokenizer from the source in batches, so that they may exceed memory."""
+"""Read the training texts of a tokenizer from the source in batches, because they may be larger than memory."""
 
 import collections
 import dataclasses
@@ -19,16 +19,16 @@ from pipelines.prepare.sources.rows.reading import SplitSource
 from tfrecord_io.errors import SourceError
 from tfrecord_io.manifest import is_filtered
 
-# Rows in a run of the sample. Rows are read in runs, since reading one row decodes its whole row group.
+# Consecutive rows to sample together, because reading a single row decodes its whole row group.
 _RUN = 1000
 _MEASURED = 1000
-# Fields of messages with words that each chat template writes in its own way.
+# Fields of messages that are not training texts, because each chat template writes them in its own way.
 _NOT_SAID = ("role", "type")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RowCounts:
-    """Rows `trained` on, and rows `rejected` and `filtered` by reason. `text_bytes`: UTF-8 bytes trained on."""
+    """Number of rows trained on, rejected and filtered (by reason). `text_bytes`: UTF-8 bytes of training text."""
 
     trained: int
     rejected: dict[str, int]
@@ -37,7 +37,7 @@ class RowCounts:
 
 
 def sample(splits: Sequence[SplitSource], *, rows: int) -> list[SplitSource]:
-    """Return the splits reduced to about `rows` rows in total, in evenly spaced runs."""
+    """Return the splits with fewer rows, about `rows` in total, in evenly spaced runs of consecutive rows."""
     total = sum(split.num_rows for split in splits)
     if rows >= total:
         return list(splits)
@@ -54,7 +54,10 @@ def sample(splits: Sequence[SplitSource], *, rows: int) -> list[SplitSource]:
 
 
 class TrainingTexts:
-    """Iterable of batches of training texts, read again at each iteration."""
+    """Iterable of batches of training texts. Each iteration reads the source again.
+
+    After an iteration, `rows` has the counts, and `measured` the first texts.
+    """
 
     def __init__(self, splits: Sequence[SplitSource], columns: ColumnPlan) -> None:
         self.num_rows = sum(split.num_rows for split in splits)
@@ -68,9 +71,9 @@ class TrainingTexts:
         return self.read()
 
     def read(self, progress: Progress | None = None) -> Iterator[list[str]]:
-        """Yield lists of texts, and keep the first texts in `measured`; at the end, set `rows`.
+        """Yield lists of texts. Sets `measured` to the first texts, and at the end sets `rows`.
 
-        Raises: SourceError if rows cannot be read, or all texts are blank; RuntimeError once `stop` is set.
+        Raises: SourceError if rows cannot be read, or if all texts are blank; RuntimeError once `stop` is set.
         """
         trained = text_bytes = 0
         unused = collections.Counter[str]()

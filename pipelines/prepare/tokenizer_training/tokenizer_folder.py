@@ -1,4 +1,4 @@
-"""Write the folder of a trained tokenizer, like `save_pretrained` in transformers, with a record of its training.
+"""Write the folder of a trained tokenizer, as `save_pretrained` of transformers does, with a record of its training.
 
 The files do not depend on the release of transformers.
 """
@@ -23,7 +23,7 @@ _NO_LIMIT = int(1e30)
 def files_of(
     tokenizer: Tokenizer, template: StyleTemplate, *, max_length: int | None, chat_template: str | None
 ) -> dict[str, bytes]:
-    """Return the content of the tokenizer's files."""
+    """Return the tokenizer's files: their content by name."""
     own = [token for token in template.special if token not in template.roles.values()]
     special = {**template.roles, **({"additional_special_tokens": own} if own else {})}
     config = {
@@ -48,7 +48,7 @@ def files_of(
 
 
 def check(folder: str) -> None:
-    """Check that the folder is empty or missing. Raises: OutputError."""
+    """Check that a folder is missing or empty. Raises: OutputError if it is not."""
     if names := storage.list_names(folder):
         raise OutputError(
             f"{folder}: the folder holds {', '.join(names[:3])}{' …' if len(names) > 3 else ''}, expected an empty or "
@@ -58,7 +58,7 @@ def check(folder: str) -> None:
 
 
 def write(folder: str, files: Mapping[str, bytes], record: Mapping[str, Any]) -> None:
-    """Write the files, then the record of the training run with the files' digests. Raises: as `check`."""
+    """Write the files, then a record of the training run that includes the files' digests. Raises: as `check`."""
     check(folder)
     storage.make_folder(folder)
     digests = {name: hashlib.sha256(content).hexdigest() for name, content in sorted(files.items())}

@@ -1,7 +1,7 @@
 """Train a tokenizer, and evaluate it.
 
-The trainers of `tokenizers` number the characters that continue a word (`##a`) in random order, and this order breaks
-ties between equally frequent merges. So for WordPiece, the texts are read twice: first to collect the characters.
+The trainers of `tokenizers` number the characters that continue a word (`##a`) in random order, and this order decides
+between merges that are equally frequent. So for WordPiece, the texts are read twice: first to collect the characters.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ from tfrecord_io.errors import ConfigError
 from tfrecord_io.shown import some
 
 _PREFIX = "##"
-# Maximum number of words to remember, at about 100 bytes each.
+# Maximum number of words to remember; each takes about 100 bytes.
 _MOST_SEEN = 1 << 19
 
 _log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 def template_for(request: TokenizerRequest) -> StyleTemplate:
     """Return the template of the requested style and kind.
 
-    Raises: ConfigError if the vocabulary has no room for more than the fixed tokens of the style.
+    Raises: ConfigError if the requested vocabulary has room only for the fixed tokens of the style.
     """
     style, lowercase, size = request.chosen_style, request.lowercase is not False, request.vocab_size
     template = template_of(style, request.kind, lowercase=lowercase, special_tokens=request.special_tokens)
@@ -47,7 +47,10 @@ def template_for(request: TokenizerRequest) -> StyleTemplate:
 
 
 def characters_of(texts: Iterable[list[str]], template: StyleTemplate) -> list[str]:
-    """Return the texts' characters in code point order, then those that continue a word, with `##`. For WordPiece."""
+    """Return the texts' characters, for training WordPiece.
+
+    The characters are in code point order. After them come those that also continue a word, with the prefix `##`.
+    """
     splitter = template.splitter()
     occurs = np.zeros(sys.maxunicode + 1, bool)
     # For each character X, the number of words in the text aXa; 0 if not tested yet.
@@ -73,11 +76,11 @@ def characters_of(texts: Iterable[list[str]], template: StyleTemplate) -> list[s
 def train(
     texts: Iterable[list[str]], template: StyleTemplate, request: TokenizerRequest, characters: list[str]
 ) -> Tokenizer:
-    """Train a tokenizer on the texts. Warn if its vocabulary is smaller than requested.
+    """Train a tokenizer on the texts. Warns if its vocabulary is smaller than requested.
 
-    `characters`: result of `characters_of`; empty except for WordPiece.
+    `characters`: the result of `characters_of` for WordPiece, else empty.
 
-    Raises: ConfigError if special tokens and characters exceed the vocabulary; any error that `texts` raises.
+    Raises: ConfigError if the special tokens and characters exceed the vocabulary; any error that `texts` raises.
     """
     learner = template.splitter()
     learner.model, trainer = _model_and_trainer(template, request, characters)
@@ -120,10 +123,8 @@ def _model_and_trainer(template: StyleTemplate, request: TokenizerRequest, chara
 
 
 def _without_repeats(learner: Tokenizer) -> Any:
-    """Return the Unigram model without the repeated pieces that special tokens in the texts cause.
-
-    Scores are rounded, since `tokenizers` does not read all digits that it writes.
-    """
+    # Special tokens in the texts cause repeated pieces. Scores are rounded, because `tokenizers` does not read all the
+    # digits that it writes.
     model = json.loads(learner.to_str())["model"]
     pieces: dict[str, float] = {}
     for piece, score in model["vocab"]:
@@ -140,7 +141,10 @@ def _no_room(request: TokenizerRequest) -> ConfigError:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenizerEvaluation:
-    """Evaluation of a tokenizer on a number of `texts`. Words are separated by white space."""
+    """Evaluation of a tokenizer. `texts`: the number of texts used. Words are separated by white space.
+
+    `unknown_share`: the fraction of tokens that are the unknown token.
+    """
 
     texts: int
     tokens_per_word: float

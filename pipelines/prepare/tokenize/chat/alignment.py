@@ -1,14 +1,14 @@
 """Loss masks of rendered conversations: a token is learned if it contains a learned character and no skipped one.
 
-Engines do not report where tokens are in a text. But in most tokenizers each token stands for fixed bytes, so a walk
-along the text finds the places: each token's bytes must be the next bytes of the text, up to its end.
+Engines do not report the positions of tokens in a text. But in most tokenizers each token stands for fixed bytes, so a
+walk along the text finds the positions: each token's bytes must be the next bytes of the text, up to its end.
 
     text     <|im_start|> a s s i s t a n t ⏎ y e s <|im_end|>       learned bytes: "yes<|im_end|>"
     tokens   <|im_start|>|assistant|⏎|yes|<|im_end|>                 0 0 0 1 1
 
-The walk allows for the spaces of SentencePiece before a text or after an added token, and for white space that belongs
-to an added token. If it fails on a text, the Rust tokenizer encodes the text: it reports places, but takes ten times as
-long.
+The walk allows for the spaces that SentencePiece adds before a text or after an added token, and for white space that
+belongs to an added token. If the walk fails on a text, the Rust tokenizer encodes this text. It reports positions, but
+takes ten times as long.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ _ADDED, _TAKES_BEFORE, _TAKES_AFTER = 1, 2, 4
 
 
 class Aligner:
-    """Aligns tokens with rendered texts."""
+    """Finds the tokens of rendered texts that are learned."""
 
     def __init__(self, tokenizer: HFTokenizer, *, dtype: np.dtype) -> None:
         self._backend = copy_backend(tokenizer)
@@ -39,9 +39,10 @@ class Aligner:
         self._pieces, self._edges, self._kinds = _table(self._backend)
 
     def align(self, runs: RaggedTokens, texts: Texts) -> tuple[RaggedTokens, np.ndarray]:
-        """Return the tokens of each text, and the tokens' loss mask, uint8 [T].
+        """Return the tokens of each text, and a loss mask for all T tokens, uint8 [T].
 
-        `runs`: an engine's tokens. Texts on which the walk fails get the Rust tokenizer's tokens instead.
+        `runs`: the tokens that an engine made from the texts. A text on which the walk along its bytes fails is encoded
+        again with the Rust tokenizer, and gets those tokens.
         """
         runs, mask = self._aligned(runs, texts)
         if len(texts.skipped):
@@ -81,7 +82,7 @@ def _reported(encoding: Any, learned: np.ndarray) -> np.ndarray:
 
 
 def _table(backend: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the joined bytes of all tokens, by id, and 8 zero bytes; each token's edges in them; its kind, uint8."""
+    """Return the bytes of all tokens, joined, plus 8 zero bytes; each token's edges in them; and each token's kind."""
     added = backend.get_added_tokens_decoder()
     vocabulary = backend.get_vocab(with_added_tokens=True)
     size = max([*vocabulary.values(), *added], default=0) + 1

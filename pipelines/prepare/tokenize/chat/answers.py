@@ -1,17 +1,17 @@
 """Find the assistant's bytes in a rendered conversation.
 
-If the template has {% generation %} markers, they mark these bytes. Otherwise the bytes are searched for in the
-answer's turn: the text that the template's loop over messages writes for the answer.
+If the template has {% generation %} markers, they mark these bytes. Otherwise they are searched for in the answer's
+turn, which is the text that the template's loop over messages writes for the answer.
 
     <|im_start|>user⏎q<|im_end|>⏎<|im_start|>assistant⏎a<|im_end|>⏎<|im_start|>user⏎…
     └──────────── turn ────────┘└──────────────── turn ───────────┘└─── turn ────
                                                       └ learned ─┘
                                 └── generation prompt ┘
 
-White space after the end token is not learned. If the template ends answers with no token, the first token of the next
-turn is learned too. If the turn does not begin with the generation prompt, for example because the template writes
-earlier answers differently, `header` is expected instead: the common beginning of the generation prompt and of the
-answers in trial conversations.
+White space after the end token is not learned. If the template does not end answers with a token, the first token of
+the next turn is learned too. The turn usually begins with the generation prompt. If not, for example because the
+template writes earlier answers differently, it must begin with `header`: the common beginning of the generation prompt
+and of the answers in trial conversations.
 """
 
 from __future__ import annotations
@@ -46,10 +46,11 @@ _THOUGHT: Message = {"role": "assistant", "content": f"so\n</think>\n\n{ANSWER['
 
 @dataclasses.dataclass(frozen=True)
 class Traits:
-    """Facts about a template.
+    """Facts about a chat template, found with trial conversations.
 
-    `prompt`: the generation prompt; None if it depends on the conversation. `closings`: end-of-turn tokens, each with
-    the white space after it. `is_open`: no token ends an answer.
+    `prompt`: the generation prompt; None if it depends on the conversation. `header`: the common beginning of the
+    generation prompt and of all answers. `closings`: end-of-turn tokens, each with the white space after it. `is_open`:
+    whether answers do not end with a token.
     """
 
     prompt: bytes | None
@@ -66,9 +67,9 @@ class AnswerFinder:
         self._whole_turns = program.settings.whole_turns
 
     def spans(self, conversation: Conversation, found: Rendering, answers: Sequence[int]) -> Spans:
-        """Return the learned byte spans in `found` of the messages at `answers`, sorted and disjoint.
+        """Return the learned byte spans of the messages at the indices `answers`, sorted and disjoint.
 
-        Raises: Rejected if the place of an answer is uncertain.
+        `found`: the rendered conversation. Raises: Rejected if an answer cannot be located with certainty.
         """
         if self.program.notes.is_used:
             return joined(self._marked(conversation, found, answers))
@@ -166,7 +167,7 @@ class AnswerFinder:
         return [(start, self.before_token(rendering.text, calls)), *more]
 
     def before_token(self, text: bytes, stop: int) -> int:
-        """Return the start of the added token that a cut at `stop` would split; `stop` if there is none."""
+        """Return the start of an added token that begins before position `stop` and ends after it; else `stop`."""
         tokens = [token.encode() for token in self.program.settings.added_tokens]
         begun = (
             at for token in tokens for at in range(max(0, stop - len(token) + 1), stop) if text.startswith(token, at)
@@ -248,7 +249,7 @@ def _shared(texts: list[bytes]) -> bytes:
 
 
 def has_constant_prompt(tree: nodes.Template) -> bool:
-    """Return whether the text that a template writes after its last loop depends only on options."""
+    """Return whether the text that a template writes after its last loop does not depend on messages or tools."""
     last = max((at for at, node in enumerate(tree.body) if isinstance(node, nodes.For)), default=-1)
     fixed = {node: node.target for node in tree.body if isinstance(node, nodes.Assign)}
     names = list(tree.find_all(nodes.Name))

@@ -19,7 +19,7 @@ _MARKERS = {"chatml": ("<|im_start|>", "<|im_end|>")}
 
 
 def use(tokenizer: HFTokenizer, name: str | None) -> None:
-    """Make the built-in template `name` the tokenizer's default, unless the tokenizer has a template of that name."""
+    """Make the built-in template `name` the tokenizer's default, unless the tokenizer has its own template `name`."""
     templates = tokenizer.chat_template
     if name in TEXTS and not (isinstance(templates, dict) and name in templates):
         # Stored under two names, because other programs use the template named default.
@@ -27,7 +27,7 @@ def use(tokenizer: HFTokenizer, name: str | None) -> None:
 
 
 def notes_on(tokenizer: HFTokenizer, name: str | None) -> tuple[str, ...]:
-    """Return a note if a built-in template's markers are not single tokens."""
+    """Return a note if the tokenizer splits the markers of the built-in template `name` into several tokens."""
     markers = _MARKERS.get(name or "", ())
     split = [marker for marker in markers if len(tokenizer(marker, add_special_tokens=False)["input_ids"]) != 1]
     if not split:

@@ -45,7 +45,7 @@ class Rejected(Exception):
 
 
 class Refused(Rejected):
-    """Error for a conversation on which the template itself fails."""
+    """Error for a conversation that the template cannot render."""
 
     def __init__(self, detail: str) -> None:
         super().__init__("template_rejected", detail)
@@ -53,11 +53,11 @@ class Refused(Rejected):
 
 @dataclasses.dataclass(frozen=True)
 class Conversation:
-    """Conversation in the form that a template renders. All values have JSON types.
+    """A conversation as a template renders it. All values have JSON types.
 
-    `unlearned`: indices of the messages that are not learned. `withheld`: for each character of an answer that is
-    learned in part, whether the character is not learned, by message index and field (`content` or
-    `reasoning_content`). `options`: the row's template variables.
+    `unlearned`: indices of the messages that are not learned. `withheld`: for answers that are learned in part, a flag
+    for each character, True if it is not learned, by message index and field (`content` or `reasoning_content`).
+    `options`: the row's template variables.
     """
 
     messages: Sequence[Message]
@@ -67,7 +67,7 @@ class Conversation:
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def learned(self) -> list[int]:
-        """Return the indices of the learned answers."""
+        """Return the indices of the answers that are learned."""
         messages, unlearned = self.messages, self.unlearned
         return [at for at, message in enumerate(messages) if message["role"] == "assistant" and at not in unlearned]
 
@@ -77,14 +77,16 @@ class Conversation:
 
 
 class Needs:
-    """Forms of content and arguments that a template needs, determined with trial conversations."""
+    """Finds out, with trial conversations, in which form a template needs contents and tool arguments.
+
+    `render`: renders messages and tools with the template.
+    """
 
     def __init__(self, render: Callable[[list[Message], list[Any] | None], bytes]) -> None:
         self._render = render
         self.reads_parts = functools.cache(self._reads_parts)
 
     def _reads_parts(self, role: str) -> bool:
-        """Return whether the template reads a content of `role` that is a list of parts; else it reads only texts."""
         for messages, tools in (
             ([{"role": "system", "content": "be brief"}, QUESTION, ANSWER], None),
             ([QUESTION, ANSWER], None),
@@ -101,7 +103,7 @@ class Needs:
 
     @functools.cached_property
     def parsed_arguments(self) -> bool:
-        """Whether the arguments of tool calls must be objects, because the template changes JSON texts."""
+        """Whether tool calls need their arguments as objects, because the template changes those in JSON text."""
         as_text = json.dumps(ARGUMENTS)
         rendered = self._tried(*calling(as_text))
         return (rendered is None or as_text.encode() not in rendered) and self._tried(*calling(ARGUMENTS)) is not None
@@ -122,13 +124,13 @@ def _has_read(text: bytes | None, message: Message) -> bool:
 
 
 def num_shared(one: Sequence[Any], two: Sequence[Any]) -> int:
-    """Return the number of items that two sequences share at their beginning."""
+    """Return the length of the common beginning of two sequences."""
     size = min(len(one), len(two))
     return next((at for at in range(size) if one[at] != two[at]), size)
 
 
 def calling(arguments: Any = ARGUMENTS) -> tuple[list[Message], list[Any]]:
-    """Return a trial conversation with a tool call, and its tools."""
+    """Return a trial conversation with a tool call, and the list of its tools."""
     call = {"id": "call00001", "type": "function", "function": {"name": "look", "arguments": arguments}}
     result = {"role": "tool", "tool_call_id": "call00001", "name": "look", "content": "seen"}
     calling = {"role": "assistant", "content": "", "tool_calls": [call]}
@@ -136,7 +138,10 @@ def calling(arguments: Any = ARGUMENTS) -> tuple[list[Message], list[Any]]:
 
 
 def plain_rows(column: pa.Array) -> list[list[Message]] | None:
-    """Return a column's conversations; None unless all messages consist of the texts `role` and `content`."""
+    """Return the conversations in a column of message lists.
+
+    Returns None if a message has values other than `role` and `content`, or if one of these two is not a text.
+    """
     flat = column.flatten()
     fields = {field.name: flat.field(at) for at, field in enumerate(flat.type)} if pa.types.is_struct(flat.type) else {}
     used = [name for name, values in fields.items() if values.null_count < len(values)]
@@ -155,12 +160,13 @@ def plain_rows(column: pa.Array) -> list[list[Message]] | None:
 def conversation_of(
     messages: Sequence[Any], tools: Any = None, options: Any = None, *, needs: Needs, learns_prompts: bool = False
 ) -> Conversation:
-    """Return a row's conversation. `learns_prompts`: also learn answers in a prompt that a completion follows.
+    """Convert one row's messages, tools and template variables to a `Conversation`.
 
     A message, a part of its content or thought, or a range of characters (in `train_detail`) is not learned if `weight`
     is 0 (as OpenAI defines it) or `train` is false (as Axolotl defines it). If both are given, `train` applies.
+    `learns_prompts`: if the row has a prompt and a completion, also learn the answers in the prompt.
 
-    Raises: Rejected if a value has the wrong form.
+    Raises: Rejected if a value has the wrong type.
     """
     kept, unlearned, withheld = [], set(), {}
     for index, message in enumerate(messages):
@@ -178,7 +184,7 @@ def conversation_of(
 
 
 def roles_without_effect(messages: Iterable[Any]) -> list[str]:
-    """Return the roles, other than assistant, of messages in which `train` is true, which has no effect there."""
+    """Return the roles, except assistant, that have messages with a true `train`. It has no effect on these roles."""
     roles = set()
     for message in messages:
         flags = {"train": message.get("train")} if isinstance(message, dict) else {}
@@ -189,7 +195,6 @@ def roles_without_effect(messages: Iterable[Any]) -> list[str]:
 
 
 def _is_learned(message: Message, place: str) -> bool:
-    """Remove `train` and `weight` from a message, and return whether it is learned. Their values may be texts."""
     values = [(name, message.pop(name, None)) for name in ("train", "weight")]
     flags = [(name, value) for name, value in values if value is not None]
     for name, value in flags:
@@ -205,7 +210,7 @@ def _is_learned(message: Message, place: str) -> bool:
 
 
 def _withheld(message: Message, place: str) -> dict[str, list[bool]]:
-    """Remove the masks of parts and characters from a message. Return whether each character is masked, by field."""
+    """Return, by field, whether each character is masked. Removes the masks from the message."""
     masks, details = {"content": _of_parts(message, "content", place)}, message.pop("train_detail", None)
     if details == []:  # as in Axolotl
         message.setdefault("train", False)
@@ -303,7 +308,7 @@ def _options(options: Any) -> dict[str, Any]:
 
 
 def check_parts_read(messages: Sequence[Message], text: bytes) -> None:
-    """Raise Rejected if the rendered text contains a list of parts in Python's notation."""
+    """Raise Rejected if the template wrote a list of parts in Python's notation instead of reading its texts."""
     for index, message in enumerate(messages):
         content = message.get("content", "")
         if isinstance(content, str):
@@ -314,11 +319,10 @@ def check_parts_read(messages: Sequence[Message], text: bytes) -> None:
 
 
 def _json_types(value: Any) -> Any:
-    """Replace values of types that JSON lacks, as `transformers` 5.23 does."""
     if isinstance(value, (str, int, float, bool, type(None))):
         return value
     if isinstance(value, dict):
         return {name: _json_types(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
         return type(value)(_json_types(item) for item in value)
-    return f"<{type(value).__name__}>"
+    return f"<{type(value).__name__}>"  # as `transformers` 5.23 does

@@ -1,6 +1,6 @@
 """Jinja environment for chat templates, with the settings of `transformers` 5.23. Tests compare texts and masks.
 
-`transformers` itself is not used, because it writes today's date and reports no masks of characters.
+`transformers` itself is not used, because it writes today's date and does not report which characters are masked.
 """
 
 import contextlib
@@ -27,10 +27,10 @@ _TAKE, _LEAVE = "(take)", "(leave)"
 
 
 class Notes(Extension):
-    """Jinja extension that records where {% generation %} blocks and items of outer loops are in the text.
+    """Jinja extension that records the places of {% generation %} blocks and of a loop's items in the written text.
 
-    `spans`: the byte spans of the blocks. `items`: `id(item)` for each item of an outer loop, and 0 at the loop's end,
-    each with the number of bytes written before it.
+    `spans`: the byte spans of the blocks. `items`: pairs of `id(item)` and the number of bytes written before the item,
+    for each item of an outer loop. The end of a loop has the id 0.
     """
 
     tags = {"generation"}  # noqa: RUF012 - as Jinja declares it
@@ -41,13 +41,13 @@ class Notes(Extension):
         environment.filters |= {_TAKE: self._take, _LEAVE: self._leave}
 
     def start(self) -> None:
-        """Begin a rendering. The caller must keep `num_written`, the number of bytes so far, up to date."""
+        """Begin a rendering. The caller must keep `num_written`, the number of bytes written so far, up to date."""
         self.num_written = 0
         self.spans: Spans = []
         self.items: list[tuple[int, int]] = []
 
     def watch(self, tree: nodes.Template) -> nodes.Template:
-        """Change a syntax tree so that the template's outer loops record their items, and return it."""
+        """Change a template's syntax tree so that its outer loops record their items, and return the tree."""
         self._watch(tree.body)
         tree.set_environment(self.environment)
         return tree
@@ -76,7 +76,7 @@ class Notes(Extension):
         self.items.append((0, self.num_written))
 
     def parse(self, parser: Parser) -> nodes.CallBlock:
-        """Parse a {% generation %} block. Jinja calls this method."""
+        """Parse a {% generation %} block. Jinja calls this method when it meets the tag."""
         self.is_used = True
         line = next(parser.stream).lineno
         body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
@@ -93,15 +93,10 @@ class Notes(Extension):
 
 
 class _Environment(ImmutableSandboxedEnvironment):
-    """Jinja's sandbox, with `fixed` values and faster lookups.
-
-    Jinja tries attributes before keys, which doubles the time of `message.content`, and its safety check takes 1 µs.
-    The only unsafe names of strings, loops and namespaces are `format`, `format_map` and those with a leading
-    underscore.
-    """
-
     intercepted_binops = frozenset({"-"})
 
+    # Jinja tries attributes before keys, which doubles the time of `message.content`. Its safety check takes 1 µs. The
+    # only unsafe attributes of texts, loops and namespaces are `_FORMATS` and those with a leading underscore.
     def getattr(self, obj: Any, attribute: str) -> Any:
         kind = type(obj)
         if kind is dict:
@@ -136,7 +131,10 @@ _HARMLESS = (str, LoopContext, _Namespace)
 
 
 def create_environment(date: str | None = None) -> ImmutableSandboxedEnvironment:
-    """Create a Jinja environment. `strftime_now` formats `date` (ISO), and raises Rejected if there is none."""
+    """Create the Jinja environment for a template. Its `strftime_now` formats `date` (ISO) instead of today's date.
+
+    Without a date, `strftime_now` raises Rejected.
+    """
     environment = _Environment(trim_blocks=True, lstrip_blocks=True, extensions=[Notes, loopcontrols])
 
     def strftime_now(form: str) -> str:
@@ -156,7 +154,7 @@ def create_environment(date: str | None = None) -> ImmutableSandboxedEnvironment
 
 
 def syntax_error(source: str) -> str | None:
-    """Return a template's syntax error with its line number; None if it has none."""
+    """Return a template's syntax error with its line number; None if the template has none."""
     try:
         create_environment().parse(source)
     except TemplateSyntaxError as error:

@@ -1,7 +1,7 @@
 """Values that chat templates write as the same text on every machine.
 
-Python's text for a function contains a memory address, and the order of a set depends on the hash seed. So callables
-and iterators get wrappers that cannot be written as text, and sets of keys keep their order.
+In Python, the text of a function contains a memory address, and the order of a set depends on the hash seed. So
+callables and iterators get wrappers that cannot be written as text, and sets of keys keep their order.
 """
 
 import calendar
@@ -59,7 +59,7 @@ class _OrderedKeys(collections.abc.KeysView[Any]):
 
 
 class Cycler(jinja2.utils.Cycler):
-    """Jinja's `cycler`, which cannot be written as text."""
+    """Jinja's `cycler`, except that writing it as text raises TemplateError."""
 
     def __repr__(self) -> NoReturn:
         _refuse_text("cycler")
@@ -70,7 +70,7 @@ def _refuse_text(kind: str) -> NoReturn:
 
 
 def fixed(value: Any) -> Any:
-    """Return the value; for a callable or an iterator, return a wrapper that raises if it is written as text."""
+    """Return the value itself; for a callable or an iterator, a wrapper that raises if it is written as text."""
     kind = type(value)
     if kind in _PLAIN or isinstance(value, (_Silent, Cycler, Undefined, Macro, LoopContext)):
         return value
@@ -80,7 +80,7 @@ def fixed(value: Any) -> Any:
 
 
 def fixed_result(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a Jinja filter that applies `fixed` to the results of `function`."""
+    """Wrap a Jinja filter so that `fixed` is applied to its results."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -90,7 +90,7 @@ def fixed_result(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def difference(left: Any, right: Any) -> Any:
-    """Return left - right. A difference of sets keeps the order of `left`."""
+    """Return left - right. If one operand is a set, the result keeps the order of `left`."""
     if isinstance(left, collections.abc.Set) or isinstance(right, collections.abc.Set):
         return _OrderedKeys(dict.fromkeys(left)) - right
     return left - right
@@ -99,7 +99,7 @@ def difference(left: Any, right: Any) -> Any:
 def format_date(day: datetime.date, form: str) -> str:
     """Format midnight of `day` like `strftime` in the C locale. A dash, as in `%-d`, omits leading zeros and spaces.
 
-    Raises: TemplateError for a directive that depends on the time zone or machine.
+    Raises: TemplateError for a directive whose text depends on the time zone or the machine.
     """
 
     def written(directive: re.Match[str]) -> str:

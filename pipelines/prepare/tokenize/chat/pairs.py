@@ -10,9 +10,9 @@ Messages = Sequence[Any]
 
 
 def split_pair(prompt: Messages | None, chosen: Messages, rejected: Messages) -> list[list[Any]]:
-    """Return the messages of a row's prompt, of its chosen answer and of its rejected answer.
+    """Split a preference pair into prompt, chosen answer and rejected answer, and return the messages of each.
 
-    If `prompt` is None, or if both answers repeat it, the prompt is the common beginning of the answers.
+    If `prompt` is None, or if both answers repeat it, the prompt is the common beginning of the two answers.
     Raises: Rejected if the prompt or an answer is empty, or if the answers are equal.
     """
     system = [] if prompt is None else list(itertools.takewhile(_is_system, prompt))

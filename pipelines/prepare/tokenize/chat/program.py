@@ -1,4 +1,4 @@
-"""Compiled chat template that reports which bytes it writes for each message."""
+"""Compiled chat template that reports the bytes that it writes for each message."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from pipelines.prepare.tokenize.chat.environment import Notes, Spans, create_env
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """A template, the parts to learn, and the limits of one rendering.
+    """Settings of a chat template: its source, the parts to learn, and the limits of one rendering.
 
     `source`, `tools_source`: the template for conversations without and with tools. `date` (ISO) replaces today's date.
-    `learns_prompts`: also learn answers in a prompt that a completion follows. `whole_turns`: learn all of a turn after
-    its role. `learn_not`: any of "thoughts" and "tool_calls". `joins_line_breaks`: two line breaks are one token.
+    `learns_prompts`: if a row has a prompt and a completion, also learn the answers in the prompt. `whole_turns`: learn
+    all of an answer's turn after the role. `learn_not`: any of "thoughts" and "tool_calls". `joins_line_breaks`:
+    whether the tokenizer has one token for two line breaks.
 
     `cpu_seconds`: limit of processor time; 5 to 100 µs are usual. `memory_bytes`: limit for a whole batch.
     `text_bytes`: limit for the UTF-8 text.
@@ -41,8 +42,8 @@ class Settings:
 class Rendering(NamedTuple):
     """A rendered conversation: its UTF-8 text, and byte spans in the text.
 
-    `marked`: spans between {% generation %} markers. `turns`: the span that a loop writes for each message, (0, 0) if
-    no loop or several loops write the message. `end`: position at which the last loop ends.
+    `marked`: spans between {% generation %} markers. `turns`: for each message, the span that the template's loop
+    writes; (0, 0) if no loop or several loops write the message. `end`: the position where the last loop ends.
     """
 
     text: bytes
@@ -51,7 +52,7 @@ class Rendering(NamedTuple):
     end: int
 
     def turn(self, index: int) -> bytes:
-        """Return one message's turn."""
+        """Return the text that the template's loop wrote for one message."""
         start, stop = self.turns[index]
         return self.text[start:stop]
 
@@ -59,7 +60,8 @@ class Rendering(NamedTuple):
 class Program:
     """Compiled template. Raises: Rejected if the template cannot be compiled.
 
-    `start_clock` is called before the template is compiled and before each rendering, because either may run forever.
+    `start_clock` is called before the template is compiled and before each rendering. It must start a time limit,
+    because a template may never end.
     """
 
     def __init__(self, source: str, settings: Settings, *, start_clock: Callable[[], object]) -> None:
@@ -80,7 +82,10 @@ class Program:
         self._template.globals = {}
 
     def run(self, conversation: Conversation, *, prompt: bool = False) -> Rendering:
-        """Render a conversation. Raises: Rejected if the template fails on it or writes too much."""
+        """Render a conversation; with `prompt`, end with the start of the next answer.
+
+        Raises: Rejected if the template fails on the conversation, or writes more than `settings.text_bytes` bytes.
+        """
         notes, pieces, most = self.notes, [], self.settings.text_bytes
         notes.start()
         variables = {**self._variables, **conversation.options, "messages": conversation.messages}

@@ -1,7 +1,7 @@
-"""Render a batch of conversations in a worker process (see `template`).
+"""Render a batch of conversations in a worker process, which the module `template` starts.
 
-A template is untrusted code, and Jinja's sandbox limits neither its time nor its memory, so the operating system does.
-Settings arrive as JSON, conversations as an Arrow stream.
+A template is untrusted code. Jinja's sandbox limits neither its time nor its memory, so the operating system does.
+Settings arrive as JSON, and conversations as an Arrow stream.
 """
 
 import contextlib
@@ -40,8 +40,8 @@ from pipelines.prepare.tokenize.chat.unlearned_parts import part_spans
 TOO_MUCH_MEMORY = "the chat template takes more memory than allowed"
 # Results in the order of the rows, at least one per row. `text`: the first `num_messages` messages, rendered.
 # `learned`, `skipped`: byte spans [start, stop, start, stop, …], in order and disjoint. An unusable row has one result,
-# with a reason and a detail. A preference pair (if there is a column `chosen`) has three: the prompt followed by the
-# generation prompt, by the chosen answer, and by the rejected answer.
+# with a reason and a detail. A preference pair (a row with a column `chosen`) has three results: the prompt followed by
+# the generation prompt, by the chosen answer, and by the rejected answer.
 RENDERED = pa.schema(
     {
         "row": pa.int64(),
@@ -60,7 +60,10 @@ _one_at_a_time = threading.Lock()
 
 
 class ChatTemplate:
-    """Renderer of single conversations. `start_clock`: see `Program`."""
+    """Renders single conversations with a compiled template.
+
+    `start_clock` is called before each rendering and must start a time limit.
+    """
 
     def __init__(self, settings: Settings, *, start_clock: Callable[[], object]) -> None:
         self.settings = settings
@@ -69,7 +72,7 @@ class ChatTemplate:
         self.needs = Needs(lambda messages, tools: self._run(Conversation(messages, tools)))
 
     def finder(self, conversation: Conversation) -> AnswerFinder:
-        """Return the answer finder of the template with or without tools, as this conversation needs."""
+        """Return the answer finder of the template that applies: the one with tools if the conversation has tools."""
         source = self.settings.source if conversation.tools is None else self.settings.tools_source
         if source not in self._finders:
             self._finders[source] = AnswerFinder(Program(source, self.settings, start_clock=self._start_clock))
@@ -78,9 +81,9 @@ class ChatTemplate:
     def render(self, conversation: Conversation, *, are_plain: bool = False) -> list[tuple[bytes, Spans, int, Spans]]:
         """Render a conversation and find its answers. `are_plain`: all contents are known to be texts.
 
-        Returns: one result, or one per answer if `learn` is "each": the UTF-8 text, its learned byte spans, its number
-            of messages and its skipped byte spans.
-        Raises: Rejected if the template cannot render the messages, or if the place of an answer is uncertain.
+        Returns: one result, or one per answer if --learn is "each". A result is the UTF-8 text, its learned byte spans,
+            its number of messages and its skipped byte spans.
+        Raises: Rejected if the template cannot render the messages, or if an answer cannot be located with certainty.
         """
         finder, answers, learn = self.finder(conversation), conversation.learned(), self.settings.learn
         parts = [(conversation, answers if learn == "all" else answers[-1:])]
@@ -111,7 +114,10 @@ class ChatTemplate:
             raise refused from None
 
     def text(self, conversation: Conversation, *, prompt: bool, are_plain: bool = False) -> bytes:
-        """Render a conversation; `prompt`: with the generation prompt. Raises: as `render`."""
+        """Render a conversation to UTF-8; with `prompt`, end with the generation prompt. Raises: as `render`.
+
+        `are_plain`: all contents are known to be texts.
+        """
         text = self._run(conversation, prompt=prompt)
         if not are_plain:
             check_parts_read(conversation.messages, text)
@@ -140,7 +146,7 @@ def message_of(batch: pa.RecordBatch) -> bytes:
 
 
 def batch_of(message: bytes) -> pa.RecordBatch:
-    """Return the record batch in an Arrow stream, without a copy."""
+    """Return the only record batch of a serialized Arrow stream, without a copy."""
     return pa.ipc.open_stream(message).read_next_batch()
 
 

@@ -1,7 +1,7 @@
 """Render conversations with a tokenizer's chat template, in worker processes.
 
-A worker process that makes shards also renders. Other processes start a child per rendering thread (see
-`runners.here`), because Jinja holds the GIL, and because a child can be killed.
+A worker process that makes shards also renders its conversations. Any other process starts one child process per
+rendering thread (see `runners.here`), because Jinja holds Python's interpreter lock, and because a child can be killed.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ _PAIR = {"messages": QUESTION, "chosen": ANSWER, "rejected": {**ANSWER, "content
 class Texts:
     """N rendered texts with their learned and skipped byte spans. A token that overlaps a skipped span is not learned.
 
-    `strings`: large strings. `data` uint8 [B], `edges` int64 [N + 1] from 0 to B: see `utf8_of`. `spans`, `skipped`
-    int64 [S, 2]: learned and skipped spans in `data`, in order and disjoint, each within one text.
+    `strings`: the texts as Arrow large strings. `data` uint8 [B]: their bytes; text i is data[edges[i]:edges[i + 1]].
+    `edges` int64 [N + 1]: from 0 to B. `spans`, `skipped` int64 [S, 2]: the learned and the skipped spans in `data`, in
+    order and disjoint, each within one text.
     """
 
     strings: pa.Array
@@ -49,7 +50,10 @@ class Texts:
 
     @classmethod
     def of(cls, strings: pa.Array, learned: pa.Array, skipped: pa.Array | None = None) -> Texts:
-        """Build `Texts` from large strings that begin at the first byte of their buffer, and spans as in `RENDERED`."""
+        """Build `Texts`. `strings`: large strings that begin at the first byte of their buffer.
+
+        `learned`, `skipped`: for each text, a list of byte positions [start, stop, start, stop, …] in the text.
+        """
         data, edges = utf8_of(strings)
 
         def places(spans: pa.Array) -> np.ndarray:
@@ -60,7 +64,7 @@ class Texts:
         return cls(strings, data[: edges[-1]], edges, places(learned), none if skipped is None else places(skipped))
 
     def learned_letters(self, index: int) -> np.ndarray:
-        """Return whether each character of one text is learned, bool."""
+        """Return whether each character of the text at `index` is learned, bool, one value per character."""
         start, stop = self.edges[index : index + 2]
         places = np.arange(start, stop)[(self.data[start:stop] & 0xC0) != 0x80]
         return np.asarray(np.searchsorted(self.spans.ravel(), places, side="right") % 2 == 1)
@@ -68,10 +72,10 @@ class Texts:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rendered:
-    """Rendered batch of N rows: T `texts`, one per conversation or one per answer; unusable rows have one empty text.
+    """A batch of N rows, rendered as T texts: one per conversation or per answer; an unusable row has one empty text.
 
-    `owners` int64 [T]: the row of each text, ascending. `num_messages`: int64 [T]. `reasons` object [N]: why a row is
-    rejected, '' for usable rows. `details`: explanations of the reasons, by row.
+    `owners` int64 [T]: the row of each text, ascending. `num_messages` int64 [T]: messages in each text. `reasons`
+    object [N]: why a row is rejected, '' for usable rows. `details`: explanations of the reasons, by row.
     """
 
     texts: Texts
@@ -82,7 +86,7 @@ class Rendered:
 
 
 class ChatRenderer:
-    """Renderer of batches, for several threads. `notes`: lines to print."""
+    """Renders batches of conversations; several threads may use it. `notes`: lines to print before the build."""
 
     notes: tuple[str, ...] = ()
 
@@ -91,10 +95,11 @@ class ChatRenderer:
         self._json = json.dumps(dataclasses.asdict(settings), default=str)
 
     def render(self, columns: Mapping[Any, pa.Array]) -> Rendered:
-        """Render the column `messages` of a batch, optionally with columns `tools` and `options`.
+        """Render a batch: the column `messages`, with optional columns `tools` and `options`.
 
-        Rows with columns `chosen` and `rejected` have three texts (see `RENDERED`).
-        Raises: TokenizerError if the template cannot be compiled or needs a date.
+        If there are columns `chosen` and `rejected`, each row has three texts: the prompt followed by the generation
+        prompt, by the chosen answer, and by the rejected answer.
+        Raises: TokenizerError if the template cannot be compiled, or writes a date and none was given.
         """
         batch = self._rendered(pa.RecordBatch.from_pydict(dict(columns)))
         owners, reason_of_text = batch["row"].to_numpy(), np.array(batch["reason"].to_pylist(), dtype=object)
@@ -111,7 +116,7 @@ class ChatRenderer:
         )
 
     def learning(self, learn: Learn) -> ChatRenderer:
-        """Return a renderer that differs only in the value of --learn."""
+        """Return a renderer with a different value of --learn."""
         return ChatRenderer(dataclasses.replace(self.settings, learn=learn))
 
     @staticmethod
@@ -161,10 +166,10 @@ def open_template(
 ) -> ChatRenderer:
     """Open the tokenizer's chat template `name`, by default the one that `transformers` uses.
 
-    `options`: template variables, as KEY=VALUE. `finds_answers`: whether the places of answers are needed. `date`,
-    `more`: fields of `Settings`.
+    `date`, `more`: fields of `Settings`. `options`: template variables, as KEY=VALUE. `finds_answers`: whether the
+    assistant's texts must be found, for a loss mask.
     Raises: TokenizerError if the tokenizer has no such template, or if the template needs a date, exceeds the limits or
-        does not show where answers are.
+        writes answers that cannot be found.
     """
     _require_named(tokenizer, name=name)
     key = name if isinstance(tokenizer.chat_template, dict) else None  # a single template has no name

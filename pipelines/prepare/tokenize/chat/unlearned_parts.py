@@ -29,16 +29,17 @@ _THOUGHT = re.compile("(?<=<think>).*?(?=</think>)|\\A(?:(?!<think>).)*(?=</thin
 
 
 def part_spans(finder: AnswerFinder, conversation: Conversation, found: Rendering, index: int, part: str) -> Spans:
-    """Return the byte spans in `found` of a `part` ("thoughts" or "tool_calls") of the answer at `index`.
+    """Return the byte spans of one part ("thoughts" or "tool_calls") of the answer at message `index`.
 
-    Raises: Rejected if the template refuses the conversation without that part.
+    `found`: the rendered conversation, which contains the spans.
+    Raises: Rejected if the template cannot render the conversation without this part.
     """
     messages = conversation.messages
     shorter = _WITHOUT[part](messages[index])
     if shorter == messages[index]:
         return []
     detail = ""
-    # Some templates refuse results of tools without a call, so the second attempt leaves them out.
+    # Some templates refuse tool results without a call, so the second attempt leaves them out.
     after = messages[index + 1 :]
     for later in (after, itertools.dropwhile(lambda message: message["role"] == "tool", after)):
         without = [*messages[:index], shorter, *later]

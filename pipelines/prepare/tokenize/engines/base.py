@@ -47,7 +47,7 @@ _REFERENCES = ("hf", "slow", "reference")
 
 
 class Tokenizing(Protocol):
-    """Protocol of engines and row encoders. `concurrent`: encoding in several threads at once is faster."""
+    """Common protocol of engines and row encoders. `concurrent`: encoding in several threads at once is faster."""
 
     name: str
     version: str
@@ -55,7 +55,7 @@ class Tokenizing(Protocol):
 
 
 class Engine(Tokenizing, Protocol):
-    """Protocol of engines."""
+    """An engine turns texts into tokens, without special tokens."""
 
     def encode(self, texts: pa.Array) -> RaggedTokens:
         """Return the tokens that `tokenizer(text, add_special_tokens=False)` gives for each text.
@@ -66,12 +66,12 @@ class Engine(Tokenizing, Protocol):
 
 
 def is_reference(engine: str) -> bool:
-    """Return whether an engine's name, with or without a version, is that of a reference engine."""
+    """Return whether `engine`, a name with or without a version, names a reference engine."""
     return engine.partition(" ")[0] in _REFERENCES
 
 
 def utf8_of(texts: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-    """Return the bytes of N texts, read-only uint8 without a copy, and their edges, int64 [N + 1].
+    """Return the UTF-8 bytes of N texts, read-only uint8 without a copy, and the texts' edges in them, int64 [N + 1].
 
     Text i is data[edges[i]:edges[i + 1]]. The first edge may be above 0.
     """
@@ -84,7 +84,7 @@ def utf8_of(texts: pa.Array) -> tuple[np.ndarray, np.ndarray]:
 
 
 class HuggingFaceEngine:
-    """Reference engine for fast tokenizers: the `tokenizers` library, which uses all cores without Python's GIL."""
+    """Reference engine for fast tokenizers: the `tokenizers` library, in Rust, which uses all cores."""
 
     name = "hf"
     concurrent = True
@@ -98,11 +98,11 @@ class HuggingFaceEngine:
 
     @property
     def split_special_tokens(self) -> bool:
-        """Whether special tokens in a text are split like ordinary text."""
+        """Whether special tokens that occur in a text are split like ordinary text."""
         return bool(self.backend.encode_special_tokens)
 
     def parts(self) -> dict[str, Any]:
-        """Return the content of tokenizer.json without truncation and padding."""
+        """Return the parsed content of tokenizer.json, without truncation and padding."""
         parts: dict[str, Any] = json.loads(self.backend.to_str())
         return parts
 
@@ -113,7 +113,7 @@ class HuggingFaceEngine:
         return from_lists([encoding.ids for encoding in encodings], dtype=self._dtype)
 
     def put_into(self, ragged: RaggedTokens, texts: pa.Array, indices: np.ndarray) -> RaggedTokens:
-        """Return `ragged` with this engine's tokens for the texts at `indices`."""
+        """Return `ragged` with the tokens of the texts at `indices` replaced with this engine's tokens."""
         return exchanged(ragged, indices, self.encode(texts.take(pa.array(indices))))
 
 
@@ -143,7 +143,7 @@ TOKENIZERS_TRIED = "0.23.*"
 
 
 class NotQualified(Exception):
-    """Error for a tokenizer that an engine does not support. The message has no full stop."""
+    """Error for a tokenizer that an engine does not support. The message is a clause without a full stop."""
 
 
 class FastEngine(abc.ABC):
@@ -154,9 +154,10 @@ class FastEngine(abc.ABC):
     concurrent = True
 
     def __init__(self, reference: HuggingFaceEngine, *, dtype: np.dtype, parts: dict[str, Any] | None = None) -> None:
-        """Open the engine for the tokenizer of `reference`, which encodes the texts that this engine cannot.
+        """Open the engine for the tokenizer of `reference`, which encodes the texts that this engine cannot encode.
 
-        Raises: NotQualified unless docs/explanation/engines.md shows that the ids are equal for this kind of tokenizer.
+        `parts`: `reference.parts()`, if already known. Raises: NotQualified if the engine does not support this kind of
+        tokenizer (docs/explanation/engines.md lists the kinds).
         """
         self._reference, self._dtype = reference, dtype
         require_release("tokenizers", tried=TOKENIZERS_TRIED)
@@ -172,7 +173,7 @@ class FastEngine(abc.ABC):
 
     @abc.abstractmethod
     def _open(self, parts: dict[str, Any]) -> None:
-        """Prepare the engine for `parts`, or raise NotQualified."""
+        """Prepare the engine for `parts` of tokenizer.json. Raises: NotQualified if they are not supported."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Unpickling does not compare the engine with the reference again, which would need `transformers`.
@@ -180,7 +181,7 @@ class FastEngine(abc.ABC):
 
 
 def require_release(package: str, *, tried: str) -> str:
-    """Return a package's version. Raises: NotQualified if the package is missing, or its release is not `tried`."""
+    """Return a package's version. Raises: NotQualified unless the package is installed in the release `tried`."""
     try:
         version = metadata.version(package)
     except metadata.PackageNotFoundError:

@@ -34,9 +34,9 @@ _log = logging.getLogger(__name__)
 
 
 def open_reference(tokenizer: HFTokenizer, *, dtype: np.dtype) -> HuggingFaceEngine | SlowEngine:
-    """Open the Rust tokenizer if it gives the tokenizer's own ids, else the tokenizer itself.
+    """Open the reference engine: the Rust tokenizer if it gives the tokenizer's own ids, else the tokenizer itself.
 
-    Raises: TokenizerError if the tokenizer fails on the test texts.
+    Raises: TokenizerError if the tokenizer fails on a test text.
     """
     slow = SlowEngine(tokenizer, dtype=dtype)
     if not tokenizer.is_fast:
@@ -47,7 +47,10 @@ def open_reference(tokenizer: HFTokenizer, *, dtype: np.dtype) -> HuggingFaceEng
 
 
 def ids_digest(tokenizer: HFTokenizer, *, dtype: np.dtype) -> str:
-    """Return a digest of the tokenizer's ids for the test texts. Raises: TokenizerError if it fails on them."""
+    """Return a digest of the tokenizer's ids for a list of test texts.
+
+    Raises: TokenizerError if the tokenizer fails on one of them.
+    """
     with _trying():
         tokens = SlowEngine(tokenizer, dtype=dtype).encode(pa.array(BATTERY, pa.string()))
     return hashlib.sha256(tokens.ids.astype("<i8").tobytes() + tokens.offsets.astype("<i8").tobytes()).hexdigest()
@@ -68,9 +71,10 @@ def _trying() -> Iterator[None]:
 def decide(
     tokenizer: HFTokenizer, reference: Engine, *, dtype: np.dtype, wanted: EngineName = "auto"
 ) -> tuple[Engine, dict[str, str]]:
-    """Return the `wanted` engine, or for "auto" the first qualified one; by name, the reasons against other engines.
+    """Choose an engine: the `wanted` one, or for "auto" the first that supports the tokenizer, else `reference`.
 
-    Raises: ConfigError if the wanted engine is not qualified.
+    Returns: the engine, and the reasons against the engines that do not support the tokenizer, by name.
+    Raises: ConfigError if the wanted engine does not support the tokenizer.
     """
     reasons: dict[str, str] = {}
     if wanted == "hf":
@@ -91,7 +95,7 @@ def decide(
 
 
 def why_slow(tokenizer: HFTokenizer, *, dtype: np.dtype) -> str:
-    """Return why a job with --engine auto uses the reference engine."""
+    """Return the reason why a job with --engine auto uses the reference engine, as a text for users."""
     engine, reasons = decide(tokenizer, open_reference(tokenizer, dtype=dtype), dtype=dtype)
     if engine.name in FAST_ENGINES:
         return (

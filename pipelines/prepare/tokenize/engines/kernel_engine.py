@@ -1,22 +1,22 @@
-"""Base class of our own engines, with shared compiled functions, a cache of code points and a table of words.
+"""Base class of our own engines, with compiled functions, a cache of code points and a table of words that they share.
 
-The cache has an entry of 64 bits for each code point, in pages of 64, which are computed when needed. The lowest 3
-bits of an entry are the kind of the code point:
+The cache has an entry of 64 bits for each code point, in pages of 64 entries, which are computed when needed. The
+lowest 3 bits of an entry are the kind of the code point:
 
     DROP        it is removed
     SPACE       it ends a word and is not part of a word
     ISOLATED    it is a word by itself
     ORDINARY    it is part of a word
     REORDERED   as ORDINARY, but after a mark the reference encodes the document, because Unicode may reorder the two
-    ASK         the reference encodes the document
+    ASK         the reference engine encodes the document
 
-In the entry of a code point that is part of a word, bits 3-7 are the number of bytes that replace the code point, and
-the bits from 13 on are the index of these bytes in `pool`. Each engine defines bits 8-12. The table `memory` holds the
-ids of words with at most three ids:
+If the code point is part of a word, bits 3-7 of its entry are the number of bytes that replace the code point, and the
+bits from 13 on are the index of these bytes in `pool`. Each engine defines bits 8-12. The table `memory` contains the
+ids of words that have at most three ids:
 
     row of `memory`    key, key | ids 0, 1 | id 2, count
 
-Numba's caches on disk become unreadable if a NamedTuple here is renamed, because they contain the names of types.
+Do not rename a NamedTuple in this module: Numba's caches on disk contain the names of types, and become unreadable.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def jit(function: _Function) -> _Function:
-    """Compile like `codec.kernels.jit`, but without reference counts: these functions never allocate arrays.
+    """Compile like `codec.kernels.jit`, but without reference counts, because these functions never allocate arrays.
 
     Counting the references to each array of a tuple, in each call and loop, would take ten times as long as the rest.
     """
@@ -65,7 +65,7 @@ def jit(function: _Function) -> _Function:
 
 @jit
 def code_point(data, at, end):  # type: ignore[no-untyped-def]
-    """Return the code point that begins at `at` (-1 for invalid UTF-8) and its width in bytes."""
+    """Return the code point that begins at `at`, and its width in bytes. Invalid UTF-8 gives the code point -1."""
     first = np.int64(data[at])
     if first < 0x80:
         return first, 1
@@ -83,7 +83,7 @@ def code_point(data, at, end):  # type: ignore[no-untyped-def]
 
 @jit
 def entry_of(point, pages):  # type: ignore[no-untyped-def]
-    """Return the entry of a code point: ASK for -1, and 6 if the page is missing."""
+    """Return a code point's entry in the cache: ASK for the code point -1, and 6 if its page is missing."""
     if point < 128:
         return pages.entries[point] if point >= 0 else np.uint64(ASK)
     page = np.int64(pages.page_of[point >> PAGE_BITS])
@@ -92,7 +92,7 @@ def entry_of(point, pages):  # type: ignore[no-untyped-def]
 
 @jit
 def find_pages(data, edges, wanted):  # type: ignore[no-untyped-def]
-    """Set `wanted`, uint8 [NUM_PAGES], to 1 for the pages of all code points in the data."""
+    """Set `wanted`, uint8 [NUM_PAGES], to 1 for each page that has a code point of the data."""
     for at in range(edges[0], edges[-1]):
         if data[at] & 0xC0 != 0x80:
             point, _ = code_point(data, at, edges[-1])
@@ -102,7 +102,10 @@ def find_pages(data, edges, wanted):  # type: ignore[no-untyped-def]
 
 @jit
 def child(units, base, byte):  # type: ignore[no-untyped-def]
-    """Return (id + 1, base) of a node's child for `byte`: (0, base) if the child has no id, (-1, 0) without a child."""
+    """Follow a trie's edge for `byte`, from the node `base`. Return the child's id + 1 and the child's base.
+
+    The first value is 0 if the child has no id, and -1 if there is no child.
+    """
     unit = units[base + np.int64(byte)]
     if unit & np.uint64(255) != np.uint64(byte):
         return -1, 0
@@ -111,7 +114,7 @@ def child(units, base, byte):  # type: ignore[no-untyped-def]
 
 @jit
 def holds(data, at, end, contents):  # type: ignore[no-untyped-def]
-    """Return whether data[at:end] begins with one of the `contents`."""
+    """Return whether data[at:end] begins with one of the texts in `contents`."""
     if not contents.first[data[at]]:
         return False
     node = contents.trie.start
@@ -125,7 +128,7 @@ def holds(data, at, end, contents):  # type: ignore[no-untyped-def]
 
 @jit
 def first_bytes(low, high, size):  # type: ignore[no-untyped-def]
-    """Return the first `size` (1 to 15) of the 16 bytes in `low` and `high`, padded with zeros."""
+    """Return the first `size` (1 to 15) of the 16 bytes in `low` and `high`; the other bytes become zeros."""
     ones = ~np.uint64(0)
     if size > 8:
         return low, high & (ones >> np.uint64(128 - 8 * size))
@@ -134,13 +137,13 @@ def first_bytes(low, high, size):  # type: ignore[no-untyped-def]
 
 @jit
 def memory_row(low, high, bits):  # type: ignore[no-untyped-def]
-    """Return the index where a key's row begins in `memory`, a table of 2^bits rows."""
+    """Return the index in `memory`, a table of 2^bits rows, at which the row of the key (low, high) begins."""
     return np.int64((low * _MIX_1 ^ high * _MIX_2) >> np.uint64(64 - bits)) << 2
 
 
 @jit
 def recall(memory, row, out, to):  # type: ignore[no-untyped-def]
-    """Copy the ids of a row of `memory` to `out`, which has room for three. Return the index after the last id."""
+    """Copy the ids of a row of `memory` to out[to:], which has room for three. Return the index after the last id."""
     two, last = memory[row + 2], memory[row + 3]
     out[to] = np.int32(two & np.uint64(0xFFFFFFFF))
     out[to + 1] = np.int32(two >> np.uint64(32))
@@ -150,7 +153,7 @@ def recall(memory, row, out, to):  # type: ignore[no-untyped-def]
 
 @jit
 def remember(memory, row, low, high, out, to, end):  # type: ignore[no-untyped-def]
-    """Store at most three ids, out[to:end], in a row of `memory`."""
+    """Store the key (low, high) and the ids out[to:end] in a row of `memory`, unless there are more than three ids."""
     if end - to <= 3:
         memory[row], memory[row + 1] = low, high
         memory[row + 2] = np.uint64(np.uint32(out[to])) | np.uint64(np.uint32(out[to + 1])) << np.uint64(32)
@@ -165,7 +168,7 @@ class Pages(NamedTuple):
     pool: np.ndarray  # uint8
 
     def extended(self, numbers: list[int], *, read: ReadPage) -> Pages:
-        """Return a copy that also has the pages `numbers`, computed with `read`."""
+        """Return a copy with the additional pages `numbers`. `read` computes a page's entries."""
         missing = [number for number in numbers if self.page_of[number] < 0]
         page_of = self.page_of.copy()
         page_of[missing] = len(self.entries) // PAGE + np.arange(len(missing))
@@ -180,23 +183,24 @@ class Pages(NamedTuple):
 
 
 def letters_of_page(number: int) -> list[str]:
-    """Return the 64 code points of a page; an empty list for surrogates."""
+    """Return the 64 code points of a page of the cache; an empty list for a page of surrogates."""
     if number * PAGE in _SURROGATES:
         return []
     return list(np.arange(number * PAGE, (number + 1) * PAGE, dtype="<u4").tobytes().decode("utf-32-le"))
 
 
 def changed_between_marks(letters: list[str]) -> list[str]:
-    """Return the code points that NFD decomposes, or swaps with a mark of the highest or lowest combining class."""
+    """Return the code points that change between two combining marks under NFD: it decomposes or reorders them."""
     between = [f"\u0345{letter}\u0334" for letter in letters]
     after = one_by_one(normalizers.NFD().normalize_str, between)
     return [letter for letter, old, new in zip(letters, between, after, strict=True) if old != new]
 
 
 def one_by_one(normalize: Callable[[str], str], texts: list[str], *, between: str = "0\u0436") -> list[str]:
-    """Normalize many texts with one call, if possible.
+    """Return each text normalized, with a single call of `normalize` if possible.
 
-    `between`: separators to try. `normalize` must not change them, and must treat the texts between them independently.
+    The call joins the texts with a separator, one of the characters in `between`. `normalize` must not change these
+    characters, and must treat the texts between them independently.
     """
     for mark in between if texts else "":
         if not any(mark in text for text in texts):
@@ -207,14 +211,14 @@ def one_by_one(normalize: Callable[[str], str], texts: list[str], *, between: st
 
 
 class Contents(NamedTuple):
-    """Set of texts to search for: a mask of their first bytes, bool [256], and a trie."""
+    """Set of texts to search for. `first`: mask of the texts' first bytes, bool [256]. `trie`: all texts."""
 
     first: np.ndarray
     trie: vocabulary_trie.Trie
 
     @classmethod
     def of(cls, contents: Iterable[str]) -> Contents:
-        """Return the set of these non-empty texts."""
+        """Build the set from non-empty texts."""
         contents = sorted(set(contents))
         first = np.zeros(256, bool)
         first[[content.encode()[0] for content in contents]] = True
@@ -225,7 +229,7 @@ class KernelEngine(FastEngine):
     """Base class of engines in our own compiled code. Threads share only read-only data."""
 
     memory_words: int
-    _asks_for = ""  # regular expression of texts in documents that the reference must encode
+    _asks_for = ""  # regular expression: the reference engine encodes documents with a match
 
     def _begin(self, read: ReadPage) -> None:
         self._read = read
@@ -250,11 +254,11 @@ class KernelEngine(FastEngine):
 
     @abc.abstractmethod
     def _encode_bytes(self, data: np.ndarray, edges: np.ndarray, asked: np.ndarray, memory: np.ndarray) -> RaggedTokens:
-        """Encode texts. A text that the reference must encode gets no tokens and a 1 in `asked`, uint8 [N]."""
+        """Encode texts. A text that the reference engine must encode gets no tokens, and a 1 in `asked`, uint8 [N]."""
 
     @abc.abstractmethod
     def _tables_of(self, pages: Pages) -> Any:
-        """Return the tables of the engine's compiled loop."""
+        pass
 
     def _ask_for_pages(self, data: np.ndarray, edges: np.ndarray) -> None:
         wanted = np.zeros(NUM_PAGES, np.uint8)

@@ -56,8 +56,8 @@ _log = logging.getLogger(__name__)
 class PackageEngine(FastEngine):
     """Base class of engines from other packages, for BPE that consists only of merges.
 
-    `name`: the name of the engine and of its package. `tried`: the qualified release. `byte_fallback`: whether the
-    model must have byte fallback; otherwise it must not.
+    `name`: the name of the engine and of its package. `tried`: the only supported release of the package.
+    `byte_fallback`: whether the tokenizer's model must have byte fallback; if False, it must not.
     """
 
     tried: str
@@ -97,11 +97,11 @@ class PackageEngine(FastEngine):
 
     @abc.abstractmethod
     def _require(self, parts: dict[str, Any]) -> None:
-        """Raise NotQualified unless the engine is qualified for `parts`."""
+        pass
 
     @abc.abstractmethod
     def _open_package(self, package: Any, parts: dict[str, Any]) -> Any:
-        """Return the package's own tokenizer object."""
+        pass
 
     @abc.abstractmethod
     def _encode(self, texts: pa.Array) -> RaggedTokens:
@@ -109,10 +109,10 @@ class PackageEngine(FastEngine):
 
 
 class FastokensEngine(PackageEngine):
-    """Engine for byte-level BPE with the package `fastokens`, which encodes without Python's GIL.
+    """Engine for byte-level BPE with the package `fastokens`, which encodes without Python's interpreter lock.
 
-    The package would use a thread per core, up to 32, but builds set FASTOKENS_BPE_THREADS to 1. The reference encodes
-    texts with a long s (ſ), which the package may split differently.
+    By default the package uses one thread per core, up to 32; builds set FASTOKENS_BPE_THREADS to 1. The reference
+    engine encodes texts with a long s (ſ), because the package may split them differently.
     """
 
     name = "fastokens"
@@ -125,7 +125,7 @@ class FastokensEngine(PackageEngine):
             raise NotQualified("its vocabulary has no entry for some bytes")
         if max(vocabulary.values()) >= len(vocabulary) + _MAX_HOLES:
             raise NotQualified(f"the ids of its vocabulary have more than {_MAX_HOLES:,} gaps")
-        # The reference drops an added token if another one takes the white space at its start.
+        # The reference engine drops an added token if the token before it takes the white space at its start.
         added = parts["added_tokens"]
         if any(token["rstrip"] for token in added) and any(token["content"][0].isspace() for token in added):
             raise NotQualified("one of its added tokens takes white space that may belong to another one")
@@ -164,10 +164,7 @@ class FastokensEngine(PackageEngine):
 
 
 def _isolated(pre_tokenizer: dict[str, Any]) -> dict[str, Any]:
-    """Turn a Split that keeps only matches into one that isolates them.
-
-    Both split in the same way, because qualified expressions match all characters.
-    """
+    # Supported expressions match every character, so to isolate the matches is the same as to keep only them.
     steps = pre_tokenizer.get("pretokenizers", [])
     if len(steps) != 2 or not (steps[0].get("behavior") == "Removed" and steps[0]["invert"]):
         return pre_tokenizer
@@ -189,10 +186,10 @@ def _splits_as_tried(pre_tokenizer: dict[str, Any]) -> bool:
 
 
 class GigatokenEngine(PackageEngine):
-    """Engine for SentencePiece's BPE with the package `gigatoken`, which encodes without Python's GIL.
+    """Engine for SentencePiece's BPE with the package `gigatoken`, which encodes without Python's interpreter lock.
 
     The package's byte-level BPE is not used (docs/explanation/engines.md). Texts and tokens are `awkward` arrays, so no
-    Python strings are made. The package uses its own threads for batches of a megabyte or more.
+    Python strings are made. For batches of a megabyte or more, the package uses its own threads.
     """
 
     name = "gigatoken"

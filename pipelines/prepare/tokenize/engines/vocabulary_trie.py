@@ -1,12 +1,13 @@
 """Vocabulary as a double-array trie: looking up a word takes one memory access per byte.
 
-A node is a number `base`. The unit at base + b describes the node's child for the byte b, if there is one:
+A node is a number `base`. The unit at index base + b describes the node's child for the byte b, if there is one:
 
     unit     63 ....... 36 | 35 ............ 8 | 7 ... 0
              base of child | id + 1, 0 if none | b              (Aoe 1989, "An efficient digital search algorithm ...")
 
-No two nodes have the same base, so a unit at base + b with the lowest byte b belongs to that node. An empty unit holds
-0xFF, which UTF-8 never contains. Nodes without children have base 0, and no unit at 0 + b holds b.
+No two nodes have the same base, so a unit at base + b with the lowest byte b belongs to that node. An empty unit has
+the lowest byte 0xFF, which UTF-8 never contains. Nodes without children have base 0, and no unit at 0 + b has the
+lowest byte b.
 """
 
 from collections.abc import Mapping
@@ -24,7 +25,7 @@ _TRIES = 256  # number of gaps to try for the children of a node
 
 
 class Trie(NamedTuple):
-    """Double-array trie. `start`: base of the root. `inner`: base of the node at the end of `inner_prefix`."""
+    """Double-array trie. `start`: the root node. `inner`: the node at the end of the prefix of inner pieces ("##")."""
 
     units: np.ndarray
     start: int
@@ -32,7 +33,7 @@ class Trie(NamedTuple):
 
 
 def build(vocabulary: Mapping[str, int], *, inner_prefix: str = "") -> Trie:
-    """Build the trie of a vocabulary with ids up to `MAX_ID`. `inner_prefix`: begins inner pieces, such as "##"."""
+    """Build the trie of a vocabulary (id by word, up to `MAX_ID`). `inner_prefix`: marks inner pieces, such as "##"."""
     words = sorted(word for word in vocabulary if word)  # also sorted by their UTF-8 bytes
     data, edges = utf8_of(pa.array(words, pa.large_string()))
     data, ids = frozen(data), frozen(np.fromiter(map(vocabulary.__getitem__, words), np.int64, len(words)))
@@ -50,9 +51,9 @@ def build(vocabulary: Mapping[str, int], *, inner_prefix: str = "") -> Trie:
 
 @jit
 def _build(data, edges, ids, units, queue):  # type: ignore[no-untyped-def]
-    """Fill `units` breadth first. A row of `queue`: a node's unit, its words [low, high), its depth.
+    """Fill `units` level by level. A row of `queue`: a node's unit, its range of words [low, high), and its depth.
 
-    Returns: the root's base and the number of units in use; 0, 0 if `units` is too small.
+    Returns: the root's base and the number of used units; 0 and 0 if `units` is too small.
     """
     size = len(units)
     after, before = np.arange(1, size + 1), np.arange(-1, size - 1)  # doubly linked list of gaps

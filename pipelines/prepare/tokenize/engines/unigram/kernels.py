@@ -1,14 +1,14 @@
 """Compiled loop of the Unigram engine: UTF-8 bytes in, ids out.
 
-Each word is normalized, gets a mark "▁" if Metaspace adds one, and is cut into pieces (`paths`). No piece crosses a
-mark, so words are independent of each other.
+Each word is normalized, gets a mark "▁" if Metaspace adds one, and is cut into pieces (`paths`). No piece extends past
+a mark, so words are independent of each other.
 
     with `splits_white`  words are the texts between white space
     otherwise            each space begins a word and becomes its mark, even if no text follows; any text before the
                          first space is a word with or without a mark
 
-The key of a word in `memory` is its raw bytes 0-7, then its bytes 8-14, its size and whether it has a mark. A word
-is remembered only if no code point joins the one before it and no byte begins one of the `raw` texts.
+The key of a word in `memory` is two numbers: its raw bytes 0-7; then its bytes 8-14, its size and whether it has a
+mark. A word is stored only if no code point of it joins the one before, and no byte begins one of the `raw` texts.
 """
 
 from typing import NamedTuple
@@ -55,11 +55,11 @@ class Words(NamedTuple):
 
     splits_white: bool  # split at any white space and drop it; otherwise split at spaces
     marks_first: bool  # mark a word that follows no space
-    marks_kept_first: bool  # but not if the normalizer removes the text's beginning; then the reference encodes it
+    marks_kept_first: bool  # except if the normalizer removes the text's beginning; then the reference encodes it
 
 
 class Tables(NamedTuple):
-    """Read-only tables of the compiled loop."""
+    """Read-only tables of the Unigram engine's compiled loop."""
 
     vocabulary: Trie
     scores: np.ndarray  # float64, by id
@@ -80,14 +80,15 @@ class Tables(NamedTuple):
 
 @jit
 def encode(data, edges, asked, out, ends, progress, memory, scratch, tables):  # type: ignore[no-untyped-def]
-    """Write the ids of each document to `out`, and their ends to `ends`.
+    """Write the ids of each document to `out`, and the index after each document's last id to `ends`.
 
     Args:
-        asked: uint8 [N], set to 1 for documents that the reference must encode.
-        out: int32. memory: uint64 [MEMORY_WORDS], zero at first.
+        asked: uint8 [N], set to 1 for documents that the reference engine must encode.
+        out: int32.
         progress: int64 [2], the next document and the index of its first id in `out`; zero at first.
-    Returns: 0 after the last document; MISSING_PAGE if a page must be computed, or NO_ROOM if `out` is full: after
-        that, call again with the same `progress`.
+        memory: uint64 [MEMORY_WORDS], zero at first.
+    Returns: 0 after the last document. MISSING_PAGE if a page must be computed first, or NO_ROOM if `out` is full:
+        after that, call the function again with the same `progress`.
     """
     for index in range(progress[0], len(edges) - 1):
         result = _document(data, edges[index], edges[index + 1], out, progress[1], memory, scratch, tables)
@@ -149,9 +150,9 @@ def _next_word(data, begin, at, end, whole, merging, scratch, tables):  # type: 
 
     `end`, `whole`: the document's end after and before Strip. `merging`: a space at `at` continues a run of spaces.
 
-    Returns: the position after the space, or MISSING_PAGE or REFERENCE; the start of the word in `data`; its end, or
-        -1 if the same bytes may normalize differently elsewhere; its size after normalization, in bytes; the entry of
-        the space, 0 if there is none.
+    Returns five values: the position after the space, or the code MISSING_PAGE or REFERENCE; the start of the word in
+    `data`; its end, or -1 if the same bytes may normalize differently elsewhere; its size after normalization, in
+    bytes; and the entry of the space, 0 if there is none.
     """
     word = scratch.word
     nothing = np.uint64(0)
@@ -249,7 +250,7 @@ def _is_stripped(data, at, end, tables):  # type: ignore[no-untyped-def]
 
 @jit
 def _may_change_together(data, begin, at, width, end, tables):  # type: ignore[no-untyped-def]
-    """Return whether a charsmap entry may begin with the code point before `at` and include the one at `at`."""
+    """Return whether a charsmap entry may begin with the code point before `at` and contain the one at `at`."""
     first = at - 1
     while first > begin and data[first] & 0xC0 == 0x80:
         first -= 1
@@ -281,11 +282,8 @@ def _holds(word, at, end, tables):  # type: ignore[no-untyped-def]
 
 @jit
 def _until_space(low, high):  # type: ignore[no-untyped-def]
-    """Return the number of bytes before the first space, 16 if none of the 16 bytes is a space.
-
-    XOR turns spaces into zero bytes. Subtracting 1 sets the highest bit of a zero byte, and possibly of later bytes,
-    but never of earlier bytes.
-    """
+    # XOR turns spaces into zero bytes. Subtracting 1 then sets the highest bit of a zero byte. It may also set the
+    # highest bit of later bytes, but never of earlier ones.
     low, high = low ^ _SPACES, high ^ _SPACES
     spaces = (low - _ONES) & ~low & _HIGH
     if spaces:

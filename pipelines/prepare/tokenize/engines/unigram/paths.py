@@ -1,10 +1,11 @@
 """Find the best path through one word: the pieces into which Unigram cuts it.
 
-As in the reference (Viterbi), the search tries at each character all entries that begin there, shortest first, then the
-unknown token if no entry is that single character. Of paths with equal scores, it keeps the first one.
+As in the `tokenizers` library, this is a Viterbi search. At each character, it tries all entries that begin there,
+shortest first, then the unknown token if no entry is that single character. Of paths with equal scores, it keeps the
+first one.
 
-Adjacent unknown pieces are joined. The joined piece becomes the entry with its spelling. If there is none, it becomes
-the tokens of its bytes; if a byte has no token, the unknown token.
+Adjacent unknown pieces are joined. The joined piece becomes the entry with the same text. If there is none, it becomes
+the tokens of its bytes, or the unknown token if a byte has no token.
 """
 
 from typing import NamedTuple
@@ -17,7 +18,7 @@ MARK_BYTES = 3
 
 
 class Scratch(NamedTuple):
-    """Scratch memory for a word: its bytes, beginning with the mark, and the best path to each position."""
+    """Working memory for one word: its bytes, after a mark, and the best path to each position."""
 
     word: np.ndarray  # uint8
     best: np.ndarray  # float64: score of the path
@@ -27,7 +28,7 @@ class Scratch(NamedTuple):
 
 @jit
 def best_path(first, end, out, to, scratch, tables):  # type: ignore[no-untyped-def]
-    """Write the ids of the best path through the word's bytes [first, end). Return the index after them."""
+    """Write the ids of the best path through the word's bytes [first, end) to out[to:]. Return the index after them."""
     word, best, begin, piece = scratch.word, scratch.best, scratch.begin, scratch.piece
     for place in range(first, end + 1):
         begin[place] = -1

@@ -7,14 +7,14 @@ Most steps look at one code point at a time. The compiled loop (`kernels`) handl
     Replace of " {2,}"                                          runs of spaces
 
 At most one other step may look at neighbours: Precompiled, or one of Unicode's four normalization forms. NFKD or NFD
-before StripAccents does not count: neighbours only change the order of marks, which StripAccents removes.
+before StripAccents does not count: neighbours change only the order of marks, and StripAccents removes marks.
 
-Precompiled (`tokenizers` 0.23) looks up grapheme clusters of fewer than 6 bytes: if one begins with an entry of the
-step's table, the entry's value replaces the whole cluster. Other text is looked up one code point at a time. According
-to Unicode (UAX #29, GB3 to GB13), three kinds of clusters have 2 to 5 bytes and several code points:
+Precompiled (`tokenizers` 0.23) looks up grapheme clusters of fewer than 6 bytes. If a cluster begins with an entry of
+the step's table, the entry's value replaces the whole cluster. Other text is looked up one code point at a time.
+According to Unicode (UAX #29, GB3 to GB13), three kinds of clusters have 2 to 5 bytes and several code points:
 
     carriage return and line feed
-    code points of the class Prepend with the next one: the reference encodes the document
+    a code point of the class Prepend with the next one: the reference encodes the document
     a code point that JOINS the one before it (Extend, SpacingMark, ZWJ): the reference encodes the document if the
     table has an entry that begins there, as for e and U+0301
 
@@ -64,14 +64,14 @@ _MAX_BYTES = 31
 
 
 class Reader:
-    """Computes the entries of code points, and the settings of the compiled loop, from a normalizer.
+    """Reads a normalizer, and computes the entries of code points and the settings of the compiled loop from it.
 
-    `splits_white`: any white space ends a word. `literals`: the reference encodes documents that contain one of these
-    texts. `charsmap`: trie of the Precompiled step, uint32; empty without that step.
+    `splits_white`: whether any white space ends a word. `literals`: the reference engine encodes documents that contain
+    one of these texts. `charsmap`: the trie of the step Precompiled, uint32; empty without that step.
     """
 
     def __init__(self, normalizer: Step | None, *, splits_white: bool) -> None:
-        """Read the normalizer's steps. Raises: NotQualified if the compiled loop cannot apply them."""
+        """Read the normalizer's steps. Raises: NotQualified if the compiled loop does not support them."""
         self._splits_white = splits_white
         self.literals: list[str] = []
         self.strips_left = self.strips_right = self.merges = False
@@ -114,7 +114,7 @@ class Reader:
         return kind in (*_FORMS, "Lowercase", "Nmt", "Replace", "StripAccents")
 
     def after(self, text: str, *, step: int | None = None) -> str:
-        """Normalize a text with all steps in `_local`, or with the first `step` of them."""
+        """Apply all steps in `_local` to a text, or only the first `step` of them."""
         count = len(self._local) if step is None else step
         if count and count not in self._chains:
             normalizer = {"type": "Sequence", "normalizers": self._local[:count]}
@@ -134,7 +134,7 @@ class Reader:
         return _is_white(letter) if self._splits_white else letter == " "
 
     def page(self, points: list[str], pool: bytearray) -> list[int]:
-        """Return the entries of a page of code points, and append their bytes to `pool`."""
+        """Return the cache entries of a page of code points. Appends their replacement bytes to `pool`."""
         # The separator is NUL, because no step changes it.
         before, stripped, merged, become = (
             one_by_one(functools.partial(self.after, step=step), points, between="\0") if step else points
@@ -189,7 +189,7 @@ class Reader:
         return flags
 
     def _joining(self, texts: list[str], surroundings: str) -> set[str]:
-        # Texts' first (for "x{}") or last (for "{}x") code points that form a cluster with the "x".
+        # Returns the first (for "x{}") or last (for "{}x") code points of texts that form a cluster with the "x".
         if self._probe is None:
             return set()
         end = -1 if surroundings.endswith("x") else 0
@@ -231,8 +231,8 @@ def _seconds() -> frozenset[str]:
 def _probe() -> Any:
     """Return a Precompiled normalizer that turns each grapheme cluster of fewer than 6 bytes, except NUL, into "y".
 
-    In its trie, a child's unit is at its parent's index XOR offset XOR byte. The unit holds the byte, a bit for the end
-    of an entry, and from bit 10 on the offset to the value.
+    In the normalizer's trie, a child's unit is at its parent's index XOR offset XOR byte. The unit contains the byte, a
+    bit for the end of an entry, and from bit 10 on the offset to the value.
     """
     units = np.zeros(1024, np.uint32)
     units[0] = 256 << 10

@@ -1,6 +1,6 @@
-"""WordPiece engine in our own compiled code, with the structure of the Unigram engine.
+"""WordPiece engine in our own compiled code, with the same structure as the Unigram engine.
 
-BertNormalizer and BertPreTokenizer (`tokenizers` 0.23) are steps that each look at one code point at a time:
+BertNormalizer and BertPreTokenizer (`tokenizers` 0.23) are steps that look at one code point at a time:
 
     clean_text             drops U+0000, U+FFFD and controls, turns white space into spaces
     handle_chinese_chars   surrounds an ideograph with spaces
@@ -10,11 +10,12 @@ BertNormalizer and BertPreTokenizer (`tokenizers` 0.23) are steps that each look
 
 But NFD also sorts neighbouring marks by their combining class (ccc). The order matters only if two marks are still
 neighbours after nonspacing marks are dropped (U+1B44, U+302E and some hundred others remain). NFD moves no mark across
-a code point of ccc 0, which all code points except marks have. So marks that remain have the kind REORDERED. NFD itself
-identifies them: it swaps a mark with a U+0334 (ccc 1) that follows, or with a U+0345 (ccc 240) that precedes it.
+a code point of ccc 0, which all code points except marks have. So the marks that remain have the kind REORDERED. They
+are found with NFD itself: it swaps a mark with a U+0334 (ccc 1) after it, or with a U+0345 (ccc 240) before it.
 
-An ISOLATED entry has the id of its character from bit 3 on. In the entry of a code point that is part of a word, bits
-8-12 are the number of characters that replace it. Memory is as in the Unigram engine, except for 1 MB per thread.
+The entry of an ISOLATED code point contains its id, from bit 3 on. If a code point is part of a word, bits 8-12 of its
+entry are the number of characters that replace it. The engine needs as much memory as the Unigram engine, except that
+it needs 1 MB per thread.
 """
 
 import re
@@ -55,7 +56,7 @@ _WITHOUT_TEXT = {(): DROP, (SPACE,): SPACE}
 
 
 class WordPieceEngine(KernelEngine):
-    """Engine for BERT's WordPiece with any settings, but without added tokens that are matched in normalized text."""
+    """Engine for BERT's WordPiece with any settings, unless it has added tokens that match normalized text."""
 
     name = "wordpiece"
     memory_words = kernels.MEMORY_WORDS
@@ -72,7 +73,7 @@ class WordPieceEngine(KernelEngine):
             if token["normalized"]:
                 raise NotQualified(f"its added token {token['content']!r} is searched for in normalized text")
         contents = [token["content"] for token in parts["added_tokens"] if token["content"]]
-        # The compiled loop searches for these at punctuation marks; a regular expression finds all other added tokens.
+        # The compiled loop finds added tokens that begin with punctuation; a regular expression finds all others.
         visited = [content for content in contents if content[0] in string.punctuation]
         self._visited, self._asks_for = Contents.of(visited), "|".join(map(re.escape, {*contents} - {*visited}))
         prefix = self._model["continuing_subword_prefix"]

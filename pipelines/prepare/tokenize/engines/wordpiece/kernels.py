@@ -1,10 +1,10 @@
 """Compiled loop of the WordPiece engine: UTF-8 bytes in, ids out.
 
-A SPACE (see `kernel_engine`) has no id, and the entry of an ISOLATED code point contains its id. All other code points
-up to the next SPACE or ISOLATED one are a word: each is replaced by the bytes in its entry (DROP: none), then the word
+A SPACE (see `kernel_engine`) has no id. The entry of an ISOLATED code point contains its id. All other code points up
+to the next SPACE or ISOLATED one are a word. Each is replaced with the bytes in its entry (DROP: none), then the word
 is cut into the longest pieces in the trie.
 
-The key of a word in `memory` is its bytes 0-7, then its bytes 8-14 and its size.
+The key of a word in `memory` is two numbers: its bytes 0-7; then its bytes 8-14 and its size.
 """
 
 from typing import NamedTuple
@@ -45,7 +45,7 @@ _CASE = np.uint64(0x20) * _ONES
 
 
 class Tables(NamedTuple):
-    """Read-only tables of the compiled loop."""
+    """Read-only tables of the WordPiece engine's compiled loop."""
 
     vocabulary: Trie
     unknown: int  # id
@@ -58,13 +58,14 @@ class Tables(NamedTuple):
 
 @jit
 def encode(data, edges, asked, out, ends, memory, word, tables):  # type: ignore[no-untyped-def]
-    """Write the ids of each document to `out`, and their ends to `ends`.
+    """Write the ids of each document to `out`, and the index after each document's last id to `ends`.
 
     Args:
-        asked: uint8 [N], nonzero for documents to skip; set to 1 for documents that the reference must encode.
-        out: int32, one element per byte and 4 more. memory: uint64 [MEMORY_WORDS], zero at first.
-        word: uint8 scratch, 4 bytes per character of a word within `max_chars`, and 64 more.
-    Returns: 0, or MISSING_PAGE if a page must be computed first.
+        asked: uint8 [N], nonzero for documents to skip; set to 1 for documents that the reference engine must encode.
+        out: int32, one element per byte and 4 more.
+        memory: uint64 [MEMORY_WORDS], zero at first.
+        word: uint8 working memory: 4 bytes per character of a word of `max_chars` characters, and 64 more.
+    Returns: 0, or MISSING_PAGE if a page must be computed first; then call the function again.
     """
     at = np.int64(0)  # with a literal, Numba would compile all functions a second time
     for index in range(len(edges) - 1):
@@ -128,11 +129,9 @@ def _document(data, at, end, out, to, memory, word, tables):  # type: ignore[no-
 
 @jit
 def _letters(bytes_8, room, fold):  # type: ignore[no-untyped-def]
-    """Return the leading ASCII letters and digits of 8 bytes, at most `room`, in lower case, and their number.
-
-    An addition sets the highest bit of each byte that is above a bound. It does not carry into the next byte, because
-    the highest bits are cleared beforehand.
-    """
+    """Return the leading ASCII letters and digits of 8 bytes, at most `room`, in lower case, and their number."""
+    # Adding a constant sets the highest bit of each byte above a bound. The highest bits are cleared first, so no sum
+    # carries into the next byte.
     ascii_bits = bytes_8 & ~_HIGH
     lower = ascii_bits | _CASE
     alpha = (lower + _TO_A) & ~(lower + _PAST_Z)
@@ -151,8 +150,8 @@ def _letters(bytes_8, room, fold):  # type: ignore[no-untyped-def]
 def _rest_of_word(data, at, end, word, size, tables):  # type: ignore[no-untyped-def]
     """Append the rest of a word to its first `size` bytes in `word`, which are ASCII.
 
-    Returns: the word's end in `data`, or MISSING_PAGE or REFERENCE; the numbers of its bytes and characters. The
-        characters of a word that is too long are only counted.
+    Returns: the word's end in `data`, or the code MISSING_PAGE or REFERENCE; its number of bytes; its number of
+        characters. The characters of a word that is too long are counted, but not appended.
     """
     chars = size
     after_mark = False
