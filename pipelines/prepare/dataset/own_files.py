@@ -20,7 +20,10 @@ _OWN = re.compile("|".join((*map(re.escape, (WORK_FOLDER, *OWN_FILES)), FORMER.p
 
 
 def read_manifest(root: str) -> Manifest | None:
-    """Return the manifest of the dataset in `root`, if any. Raises: ManifestError if it is damaged."""
+    """Return the manifest of the dataset in `root`, or None if there is none.
+
+    Raises: ManifestError if it is damaged; OutputError if a file of the dataset is a link.
+    """
     path = storage.join(root, manifest.FILE_NAME)
     refuse_links(root)
     try:
@@ -51,7 +54,7 @@ def refuse_links(root: str) -> None:
 
 
 def generations_of(manifest: Manifest) -> tuple[Generation, ...]:
-    """Return all generations of a dataset."""
+    """Return the generations of a dataset: the build, then each append."""
     if manifest.generations:
         return manifest.generations
     rows = manifest.source.get("splits", {})
