@@ -24,7 +24,7 @@ class OlmoWriter(Writer):
         self.require_held((*OF_DOCUMENTS, "loss_mask"))
 
     def files(self, batches: Iterator[Columns]) -> dict[str, bytes]:
-        """Encode batches. Count the documents without an EOS at the end, or with one before it."""
+        """Encode batches, and count the documents with no EOS at the end, or with an EOS before the end."""
         schema, facts = self._manifest.schema, self._manifest.tokenizer
         columns, lengths = token_columns.joined_documents(batches, self._manifest)
         ends = np.cumsum(lengths[lengths > 0])
