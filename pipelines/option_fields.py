@@ -119,10 +119,7 @@ def check(config: Any) -> None:
 
 
 def require_taken(config: Any, flag: str, word: str) -> None:
-    """Check that every changed option is allowed if the option `flag` has the value `word`.
-
-    Raises: ConfigError if one is not.
-    """
+    """Check that every changed option may be used with `flag` set to `word`. Raises: ConfigError if one may not."""
     for option in declared(config.__class__):
         if option.taken_with and word not in option.taken_with and getattr(config, option.field) != option.default:
             expected = " or ".join(option.taken_with)

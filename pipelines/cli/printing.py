@@ -44,10 +44,7 @@ def count(number: int) -> str:
 
 @contextlib.contextmanager
 def watch(doing: str, total: int, progress: Progress) -> Iterator[None]:
-    """Show progress over `total` rows while the context is open: a bar on a terminal, lines elsewhere.
-
-    `doing`: the text before the number of rows, such as "exporting".
-    """
+    """Show progress over `total` rows while the context is open: a bar on a terminal, lines elsewhere."""
     if not total:
         yield
         return

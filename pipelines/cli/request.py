@@ -97,10 +97,7 @@ takes_dataset = click.argument("dataset", callback=folder)
 
 
 def configure(config: PrepareConfig | None = None) -> None:
-    """Reduce the process's memory, if the command owns the process: tune allocators, and limit Numba's imports.
-
-    Numba's imports are not limited without `config`, or if `config` has user functions.
-    """
+    """Reduce the memory of a process that the command owns: tune allocators and, given a config, Numba's imports."""
     context = click.get_current_context(silent=True)
     if context is None or not getattr(context.find_root().command, "owns_process", False):
         return
@@ -115,7 +112,7 @@ class WithFunctions(cloup.Command):
     """Command that passes --map and --filter on as one parameter `functions`: pairs (option name, value), in order."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments twice: the first time for the order of --map and --filter, which click does not keep."""
+        # Parse twice, since click does not keep the order of different options.
         _, _, order = self.make_parser(ctx).parse_args(list(args))
         rest = super().parse_args(ctx, args)
         values: dict[str, Any] = {name: iter(ctx.params.pop(name) or ()) for name in FUNCTIONS}

@@ -128,7 +128,7 @@ class Program(TwoLineErrors):
     owns_process = False
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the group's options, and move message flags such as --quiet to after the command's name."""
+        # Move message flags, such as --quiet, to after the command's name.
         own = {flag for parameter in self.params for flag in parameter.opts}
         flags = [*itertools.takewhile(lambda flag: flag in _MESSAGE_FLAGS and flag not in own, args)]
         at = len(flags)

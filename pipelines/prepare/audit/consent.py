@@ -78,10 +78,7 @@ def steps_to_run(stored: Sequence[UserFunction], consent: Consent, *, root: str)
 
 
 def source_to_open(stored: str, consent: Consent, *, root: str) -> str:
-    """Return the path or address of the source to open. `stored`: the address in the dataset.
-
-    Raises: SourceError if the user must name the source, because the stored one is remote or not a plain file.
-    """
+    """Return the path or address of the source to open. Raises: SourceError if the user must name it with --source."""
     if consent.source:
         return consent.source
     if not os.path.isabs(stored) or "://" in stored:
@@ -100,10 +97,7 @@ def source_to_open(stored: str, consent: Consent, *, root: str) -> str:
 
 
 def require_own_addresses(stored: Sequence[str], consent: Consent, *, root: str) -> None:
-    """Check that the dataset's data files and reader options (`stored`) name no address outside the user's --source.
-
-    Raises: SourceError if one does.
-    """
+    """Check that `stored` data files and options name only addresses below the user's --source. Raises: SourceError."""
     prefix = consent.source.rstrip("/") + "/" if consent.source and "://" in consent.source else ""
     for text in stored:
         rest = _MEMBER.sub("", text)

@@ -17,10 +17,7 @@ Invariant = tuple[np.ndarray, str]
 
 
 def check_columns(columns: Columns, manifest: Manifest, *, path: str, first: int) -> None:
-    """Check decoded records of the shard at `path`. `first`: number of the first record in the shard.
-
-    Raises: CorruptRecordError if a record violates an invariant.
-    """
+    """Check decoded records. `first`: number of the first one in its shard. Raises: CorruptRecordError if invalid."""
 
     def expect(valid: np.ndarray, violation: str) -> None:
         rows = np.flatnonzero(~valid.reshape(len(valid), -1).all(axis=1))

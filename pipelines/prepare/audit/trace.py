@@ -59,10 +59,7 @@ class Traced:
 
 
 class Tracer:
-    """Traces records of one dataset to source rows.
-
-    After the first record of a shard, its others are quick to trace.
-    """
+    """Traces records of one dataset. After a shard's first record, its other records are quick to trace."""
 
     def __init__(self, dataset: ReopenedDataset) -> None:
         self._dataset = dataset
@@ -102,10 +99,7 @@ class Tracer:
         )
 
     def first_rows(self, *, split: str, shard: int) -> np.ndarray:
-        """Return the row number of the first source row of each of a shard's N records, int64 [N].
-
-        Raises: FormatError if the list of rejected rows is missing or damaged.
-        """
+        """Return for each of a shard's N records the number of its first source row, int64 [N]. Raises: see `trace`."""
         numbers, lineage = self._rows_of(split, shard)
         records = range(self._dataset.manifest.splits[split].shards[shard].num_examples)
         return np.array([numbers[lineage(record)[0].row] for record in records], np.int64)

@@ -40,10 +40,7 @@ Part = Literal["shard", "index", "rejected", "tokenizer", "tfds"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CheckedFile:
-    """Result of checking one file. `problem`: empty if the file is intact.
-
-    `split`, `index`: the split and number of the file's shard, if it belongs to one.
-    """
+    """Result of checking one file. `problem`: '' if intact. `split`, `index`: split and number of the file's shard."""
 
     part: Part
     file: str

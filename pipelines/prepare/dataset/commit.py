@@ -116,10 +116,7 @@ def _remove_copy(job: Job) -> None:
 
 
 def check_error_rate(unused: Mapping[str, UnusedRows], *, rows: Mapping[str, int], limit: float) -> None:
-    """Check the fraction of rejected rows; filtered rows don't count.
-
-    Raises: RowsRejectedError if the fraction exceeds `limit`.
-    """
+    """Check the fraction of rejected rows, filtered ones aside. Raises: RowsRejectedError if it is above `limit`."""
     total, rejected, reasons = sum(rows.values()), collections.Counter[str](), []
     for split, of_split in sorted(unused.items()):
         total -= sum(of_split.filtered.values())

@@ -52,7 +52,6 @@ class Job:
         )
 
     def receipt_path(self, task: ShardTask) -> str:
-        """Return the path of a task's receipt."""
         return self.work_path(task.split, f"receipt-{task.index:05d}-of-{task.count:05d}.json")
 
     def open_encoder(self) -> layouts.BatchEncoder:

@@ -162,18 +162,12 @@ def read(job: Job, split: str) -> SplitPlan | None:
 
 
 def read_file_rows(root: str, fingerprint: str, split: str) -> np.ndarray:
-    """Return the number of rows in each of a split's S source files, int64 [S].
-
-    Raises: FormatError if the plan is missing or damaged.
-    """
+    """Return the number of rows per source file of a split, int64 [S]. Raises: FormatError without an intact plan."""
     return np.array(_require(root, fingerprint, split).file_rows, np.int64)
 
 
 def rows_of_shards(root: str, fingerprint: str, split: str) -> Iterator[np.ndarray]:
-    """Yield each shard's row numbers in reading order, int64 [N].
-
-    Raises: FormatError if the plan is missing or damaged.
-    """
+    """Yield each shard's row numbers in reading order, int64 [N]. Raises: FormatError without an intact plan."""
     stored = _require(root, fingerprint, split)
     for index in range(stored.plan.num_shards):
         pieces = stored.pieces(index)

@@ -50,10 +50,7 @@ class Receipt:
 
 
 def with_labels(known: np.ndarray, more: np.ndarray) -> np.ndarray:
-    """Return the distinct labels of two arrays, ascending.
-
-    Of more than 10,000 labels, only the smallest 10,000 and the largest are kept.
-    """
+    """Return the distinct labels of both arrays, ascending: at most the smallest 10,000 and the largest."""
     labels = np.union1d(known, more)
     return np.append(labels[:_MOST_LABELS], labels[-1]) if len(labels) > _MOST_LABELS else labels
 

@@ -34,10 +34,7 @@ class RejectedContent(RejectedRow):
 
 
 class RejectedRows:
-    """Collector of the rejected rows of a task that reads `row_ranges`.
-
-    `rejected` and `filtered`: number of rows by reason. `first`: the first few rejected rows.
-    """
+    """Collects the rejected rows of a task that reads `row_ranges`; `rejected` and `filtered` count rows by reason."""
 
     def __init__(self, row_ranges: RowRanges) -> None:
         self.rejected, self.filtered = collections.Counter[str](), collections.Counter[str]()

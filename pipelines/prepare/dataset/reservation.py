@@ -107,7 +107,7 @@ def remove_copies(root: str, *, but: str | None, overwrite: bool = False) -> Non
 
 
 def require_own(job: Job) -> None:
-    """Check that no other job has started over and deleted this job's files. Raises: OutputError."""
+    """Check that no other job has deleted this job's files to start over. Raises: OutputError if the files are gone."""
     if not storage.exists(job.work_path(JOB_FILE)):
         raise OutputError(
             f"{job.work_path()}: the files of this job are gone: another job has started over, or they were deleted",

@@ -35,7 +35,6 @@ def origin_of(manifest: Manifest, split: str) -> str:
 
 
 def source_path(root: str, fingerprint: str) -> str:
-    """Return the path of a build's source.json."""
     return storage.join(root, WORK_FOLDER, fingerprint, _FILE)
 
 

@@ -36,10 +36,7 @@ class ExampleWriter(Writer):
 
     @property
     def schema(self) -> Schema:
-        """The schema after --rename and --drop.
-
-        Raises: ConfigError or SchemaError if these options do not fit the dataset.
-        """
+        """The schema after --rename and --drop. Raises: ConfigError or SchemaError if the options do not fit."""
         chosen = self._settings.chosen(self._manifest.schema.names)
         kept = [feature for feature in self._manifest.schema.features if feature.name in chosen]
         return Schema(tuple(dataclasses.replace(feature, name=chosen[feature.name]) for feature in kept))

@@ -239,7 +239,7 @@ class _Job:
 
 
 def export_shard(task: ExportTask, progress: Progress) -> dict[str, int]:
-    """Export one shard, and return its number of rows.
+    """Export one shard, and return the number of rows as `{"rows": number}`.
 
     Raises: CorruptRecordError if the shard does not match the manifest; OutputError if a file cannot be written.
     """

@@ -56,8 +56,8 @@ class ParquetWriter(Writer):
             settings.chosen(next(iter(self._rows([no_rows]))))
 
     def files(self, batches: Iterator[Columns]) -> dict[str, pa.Buffer]:
-        """Encode batches as a Parquet file. Row groups have a fixed size, so batch sizes do not affect the file."""
         sink = pa.BufferOutputStream()
+        # Row groups of a fixed size, so that batch sizes do not affect the file.
         group_rows = max(1, self.group_tokens // self._manifest.row_length)
         with contextlib.ExitStack() as closing:
             writer, rest = None, None

@@ -38,16 +38,16 @@ class NothingNewError(SourceError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Append:
-    """An append to the finished dataset in `root` with the manifest `former`."""
+    """An append to the finished dataset in `root`, which has the manifest `former`."""
 
     root: str
     former: Manifest
 
     @classmethod
     def to(cls, root: str) -> Append:
-        """Open the dataset in `root` for an append.
+        """Open a finished dataset for an append.
 
-        Raises: OutputError if there is no finished dataset; ManifestError if the manifest is damaged.
+        Raises: OutputError if there is none; ManifestError if it is damaged.
         """
         former = own_files.read_manifest(root)
         if former is None:

@@ -153,7 +153,7 @@ def _percentiles(row_tokens: np.ndarray) -> dict[int, int]:
 def compare(
     row_tokens: np.ndarray, *, rows: int, length: int, longest: int, joined: bool, most: int | None = None
 ) -> tuple[Cost, ...]:
-    """Compare the costs of `pad`, of `pad` with buckets, and, if rows may be `joined`, of `concat` and `pack`.
+    """Return the costs of `pad`, of `pad` with buckets, and, if rows may be `joined`, of `concat` and `pack`.
 
     `row_tokens` int64 [N]: uncut lengths of N sampled rows. `rows`: number of rows in the split. `pad` is tried with
     `length` and with each usual length up to `longest`; the buckets are the best few lengths up to `length`. `most`:

@@ -204,7 +204,7 @@ def find_source(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OpenJob:
-    """Build with its rows located. `job` is the part that is sent to workers, without the locations of rows.
+    """A build with its rows located. `job` is the part that is sent to workers, without the locations of rows.
 
     `items`: the items that the fingerprint covers. `source_rows`: number of rows in each source split. `request`: the
     request with the row lengths that `--bucket-lengths auto:K` has chosen.
@@ -222,7 +222,6 @@ class OpenJob:
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """Identity of the source: `SourceListing.identity`."""
         return self.request.source.listing.identity
 
     def reserve(self) -> None:

@@ -36,10 +36,7 @@ Planned = tuple[planning.SplitPlan, Sample]
 
 
 def plan_splits(opened: OpenJob, splits: Iterable[str]) -> dict[str, Planned]:
-    """Sample and plan `splits`, and log warnings.
-
-    Raises: ConfigError if there would be too many shards to list; the errors of `plan_one`.
-    """
+    """Sample and plan `splits`, and log warnings. Raises: ConfigError for too many shards; the errors of `plan_one`."""
     planned = {split: plan_one(opened, split) for split in splits}
     _require_room(opened, planned)
     _warn_of_requests(opened, planned)
@@ -89,20 +86,14 @@ def _warn_of_requests(opened: OpenJob, planned: Mapping[str, Planned]) -> None:
 
 
 def hub_requests(groups: Groups, plan: planning.SplitPlan) -> int:
-    """Return the maximum number of requests to the Hub, 0 for other sources.
-
-    Reading takes up to two requests for each run of neighbouring rows that a shard takes from a file.
-    """
+    """Return the maximum number of requests to the Hub: two for each run of rows that a shard takes from a file."""
     if not groups.files[0].path.startswith("hf://"):
         return 0
     return 2 * len(cover(np.cumsum(groups.source_rows), plan.spans_of(0, plan.num_shards)))
 
 
 def plan_one(opened: OpenJob, split: str) -> Planned:
-    """Sample and plan one split.
-
-    Raises: the errors of `sampling.measure`; ConfigError if a shard has no room for one record.
-    """
+    """Sample and plan a split. Raises: ConfigError if a shard can't hold a record; the errors of `sampling.measure`."""
     config, spec, source = opened.config, opened.job.spec, opened.job.splits[split]
     stages.begin(f"sampling {some(source.num_rows, 'row')} of {split}")
     sample = measure(spec, opened.encoder, source)

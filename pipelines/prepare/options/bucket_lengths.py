@@ -67,7 +67,7 @@ def automatic_count(option: object) -> int | None:
 
 
 def length_index(lengths: Sequence[int], row_tokens: np.ndarray) -> np.ndarray:
-    """Return the index of the smallest length that holds each of N rows, int64 [N]; the largest one's if none does."""
+    """Return for each of N rows the index of the smallest length that holds it, or else of the largest, int64 [N]."""
     import numpy as np
 
     return np.minimum(np.searchsorted(np.asarray(lengths), row_tokens), len(lengths) - 1)

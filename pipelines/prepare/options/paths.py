@@ -53,7 +53,7 @@ def names_files(dataset: str) -> bool:
 def require_dataset(dataset: str, *more: str) -> None:
     """Check that local paths and globs exist.
 
-    Raises: SourceError if a path is missing, or is only the name of a reader such as csv.
+    Raises: SourceError if one is missing, or for a reader's name like csv.
     """
     for name in map(os.path.expanduser, (dataset, *more)):
         if name in _READERS and not os.path.exists(name):

@@ -70,7 +70,6 @@ class CalledFunction(NamedTuple):
 
     @property
     def is_ready(self) -> bool:
-        """Whether the function is in `pipelines.filters`."""
         return self.module == _READY_MODULE
 
     @classmethod

@@ -87,5 +87,4 @@ class TokenizerRequest:
 
     @property
     def chosen_style(self) -> Style:
-        """The style, or the default for this kind of tokenizer if none was given."""
         return self.style or STYLES_OF[self.kind][0]

@@ -46,7 +46,6 @@ class SplitSubject:
 
     @property
     def source_of_figures(self) -> str:
-        """Note on how many records the figures come from."""
         if self.num_sampled == self.finished.num_examples:
             return f"from all {some(self.num_sampled, 'record')}"
         return f"from a sample of {self.num_sampled:,} of {some(self.finished.num_examples, 'record')}"
@@ -62,7 +61,6 @@ class Subject:
     place: str = ""
 
     def token(self, token_id: int) -> str:
-        """Return a token as the vocabulary writes it."""
         text = self.tokenizer.convert_ids_to_tokens(int(token_id))
         return str(token_id) if text is None else str(text)
 
