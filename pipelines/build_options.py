@@ -11,7 +11,7 @@ from pipelines.prepare.options.config import Compression, EngineName, Side, Spec
 from pipelines.prepare.options.layout_config import LayoutName, Learn, LearnNot, LongDocuments, Remainder
 
 Path = str | os.PathLike[str]
-# One or several values of a repeatable option.
+# One value of a repeatable option, or several.
 Paths = Path | Sequence[Path]
 Texts = str | Sequence[str]
 # A function from a pyarrow.Table to a table or a mask, or the function's name.
@@ -20,7 +20,7 @@ Functions = Function | Sequence[Function]
 
 
 class BuildOptions(TypedDict, total=False):
-    """Options that `build` and `plan` share; the default of each is None."""
+    """Options that `build` and `plan` share. None stands for the default of an option."""
 
     # Source
     config: str | None

@@ -1,4 +1,4 @@
-"""Make the configs of a build from option values, for the command line and for Python."""
+"""Make the config of a build from option values, for the command line and for Python."""
 
 import dataclasses
 import datetime
@@ -20,19 +20,19 @@ from pipelines.prepare.options.config import (
 from pipelines.prepare.options.suggestions import suggestion
 from tfrecord_io.errors import ConfigError
 
-# Options that run in the order in which they are given.
+# Options with functions, which run in the order in which they are given.
 FUNCTIONS: tuple[FunctionKind, ...] = get_args(FunctionKind)
 CONFIGS = (SourceConfig, TokenizerConfig, LayoutConfig, OutputConfig, PrepareConfig)
 _EXPECTED = {int: "a whole number", float: "a number"}
 
 
 def functions_of(pairs: Sequence[tuple[str, str]]) -> tuple[FunctionOption, ...]:
-    """Convert the --map and --filter values of `WithFunctions` to FunctionOptions. Raises: ConfigError."""
+    """Convert pairs ("map" or "filter", value) to FunctionOptions. Raises: ConfigError if a value is no function."""
     return tuple(FunctionOption(kind=cast(Any, kind), spec=spec) for kind, spec in pairs)
 
 
 def source_of(request: Mapping[str, Any]) -> SourceConfig:
-    """Make a SourceConfig from parsed options. Raises: ConfigError."""
+    """Make a SourceConfig from the parameters of a command. Raises: ConfigError if a value is wrong."""
     dataset, *more = request["datasets"]
     return SourceConfig(
         dataset=dataset,
@@ -43,7 +43,10 @@ def source_of(request: Mapping[str, Any]) -> SourceConfig:
 
 
 def config_of(request: Mapping[str, Any]) -> PrepareConfig:
-    """Make a PrepareConfig from parsed options. Raises: ConfigError, SourceError, TokenizerError."""
+    """Make a PrepareConfig from the parameters of the command `build`.
+
+    Raises: ConfigError if a value is wrong; SourceError or TokenizerError if a local path does not exist.
+    """
     layout, template = LayoutConfig(**values_of(LayoutConfig, request)), None
     if (name := layout.chat_template) and (os.path.isfile(name) or name.endswith(".jinja") or os.sep in name):
         layout, template = dataclasses.replace(layout, chat_template="default"), paths.read_template(name)
@@ -62,9 +65,9 @@ def config_of(request: Mapping[str, Any]) -> PrepareConfig:
 
 
 def typed_options(options: Mapping[str, Any], *, place: str = "") -> dict[str, Any]:
-    """Convert options, by their Python keywords, to parameters of the command `build`. None is the default.
+    """Convert options with Python names and values to parameters of the command `build`. None is the default.
 
-    `place`: prefix for messages. Raises: ConfigError for a wrong name or value.
+    `place`: a prefix for messages. Raises: ConfigError if a name or a value is wrong.
     """
     params, known = {}, _keywords()
     for name, value in options.items():
@@ -80,8 +83,7 @@ def typed_options(options: Mapping[str, Any], *, place: str = "") -> dict[str, A
 
 
 def _keywords() -> dict[str, tuple[Option, bool]]:
-    """Map each keyword to its option, and to whether True switches the option on."""
-    keywords = {}
+    keywords = {}  # by keyword: the option, and whether True switches it on
     for option in (option for config in CONFIGS for option in declared(config)):
         for spelling in filter(lambda text: text.startswith("--"), option.spellings):
             for flag, means_yes in zip(spelling.split("/"), (True, False), strict=False):

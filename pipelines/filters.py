@@ -1,11 +1,12 @@
-"""Ready functions for `--filter` and `--map`.
+"""Ready-made functions for `--filter` and `--map`.
 
     --filter 'language(en, 0.65)' --filter 'length(200, 100000)' --map fix_text --map mask_pii
 
-Each reads the column `text`, or the one given as `column=`. Settings are from datatrove 0.10.
+Each function reads the column `text`, or the column that is given as `column=`. Settings are from datatrove 0.10.
 
-A dataset records the version of each function, and of the packages and files that affect its results. Increase a
-function's number in `_VERSIONS` when its result for any row changes; a test compares results with golden ones.
+A dataset records the version of each function, and of the packages and files that affect the function's results.
+Increase a function's number in `_VERSIONS` when its result for any row changes; a test compares results with golden
+ones.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ def _network(text: str) -> tuple[int, int]:
     return int.from_bytes(bytes(map(int, start.split("."))), "big"), int(size or 32)
 
 
-# Addresses that aren't global in IANA's registry of special-purpose addresses. Not from the `ipaddress` module, which
-# changes with Python's patch releases.
+# Addresses that aren't global in IANA's registry of special-purpose addresses. Python's own list, in the
+# `ipaddress` module, changes with patch releases.
 _NOT_PUBLIC = [
     _network(network)
     for network in (
@@ -56,7 +57,7 @@ _PUBLIC = [_network(address)[0] for address in ("192.0.0.9", "192.0.0.10")]
 
 
 def version(name: str) -> str:
-    """Return the version of a function and of its packages and models, such as `2, ftfy 6.3.1`."""
+    """Return the version of a function and of the packages and models that it uses, such as `2, ftfy 6.3.1`."""
     versions = [str(_VERSIONS[name])]
     if package := _PACKAGES.get(name):
         module = _library(package.replace("-", "_"))
@@ -67,22 +68,23 @@ def version(name: str) -> str:
 
 
 def length(table: pa.Table, least: int = 0, most: int = 1 << 62, *, column: str = "text") -> pa.Array:
-    """Keep texts of `least` to `most` characters."""
+    """Return which texts have `least` to `most` characters."""
     lengths = pc.utf8_length(_texts(table, column))
     return pc.and_(pc.greater_equal(lengths, least), pc.less_equal(lengths, most))
 
 
 def language(table: pa.Table, code: str, at_least: float = 0.65, *, column: str = "text") -> pa.Array:
-    """Keep texts in the language `code` (en, de, zh, …), if fastText's lid.176 gives it probability `at_least` or more.
+    """Return which texts are in the language `code` (en, de, zh, …) with a probability of `at_least` or more.
 
-    FineWeb uses 0.65 (https://arxiv.org/abs/2406.17557). Needs `pip install 'prep-tfrecords[corpus]'`.
+    fastText's lid.176 gives the probability. FineWeb uses 0.65 (https://arxiv.org/abs/2406.17557).
+    Needs `pip install 'prep-tfrecords[corpus]'`.
     """
     detected = [_detector().detect(text, k=1)[:1] if text else [] for text in _texts(table, column).to_pylist()]
     return pa.array([bool(best) and best[0]["lang"] == code and best[0]["score"] >= at_least for best in detected])
 
 
 def fix_text(table: pa.Table, *, column: str = "text") -> pa.Table:
-    """Repair mojibake, escapes and control characters by ftfy with datatrove's settings, without normalization.
+    """Repair mojibake, escapes and control characters with ftfy and datatrove's settings, without normalization.
 
     Needs `pip install 'prep-tfrecords[corpus]'`.
     """
@@ -99,9 +101,9 @@ def fix_text(table: pa.Table, *, column: str = "text") -> pa.Table:
 
 
 def mask_pii(table: pa.Table, *, column: str = "text") -> pa.Table:
-    """Replace email addresses by email@example.com, and public IP addresses by 22.214.171.124.
+    """Replace email addresses with email@example.com, and public IP addresses with 22.214.171.124.
 
-    datatrove alternates between several replacements. Here a row's result depends only on that row.
+    datatrove alternates between several replacements. Here the result for a row depends only on that row.
     """
     texts = pc.replace_substring_regex(_column(table, column), _MAIL, "email@example.com")
     rows = np.flatnonzero(pc.match_substring_regex(texts, _IP).fill_null(False).to_numpy(zero_copy_only=False))

@@ -2,8 +2,8 @@
 
     max_length: int | None = option("Tokens in a row.", None, group="Layout", metavar="N", least=1)
 
-One field defines an option of the command line, its --help, the options file, Python's keywords, the checks and the
-fingerprint. An option with a tuple as default is repeatable.
+One field defines a command-line option, its --help text, its key in the options file, the keyword argument in Python,
+its checks and its entry in the fingerprint. An option with a tuple as default is repeatable.
 """
 
 import dataclasses
@@ -21,16 +21,17 @@ from tfrecord_io.errors import ConfigError
 class Option:
     """Declaration of an option, with its field.
 
-    text, metavar, group: its line in --help-all, and the title above the line.
+    text, metavar: its line in --help-all. group: the title above that line.
     brief: its line in --help, if it is a common option.
     flags: its spellings, if they do not follow from the field's name: `--on/--off`, or several separated by spaces.
     choices: the allowed words, if the type is not a Literal.
     parse: converts the typed value. typed_default: the default before this conversion.
-    least, most, above, below, remedy: bounds of a number, and the remedy for a number outside them.
-    taken_with: the words of another option that allow this option; empty if all do.
-    fingerprint: when the fingerprint contains the value: "always", or if "changed" from the default; None if the option
-        does not affect bytes, or other parts of the fingerprint cover it.
+    least, most, above, below: bounds of a number. remedy: what to do if the number is outside the bounds.
+    taken_with: values of another option that allow this option; empty if all do.
+    fingerprint: "always" if the fingerprint contains the value; "changed" if it does only for values other than the
+        default; None if the option does not affect bytes, or other parts of the fingerprint cover it.
     key: its name in the fingerprint, if not the field's name.
+    kind: the type of the value. default: the field's default.
     """
 
     text: str
@@ -55,7 +56,7 @@ class Option:
 
     @property
     def spellings(self) -> list[str]:
-        """Spellings of the option, the main one first."""
+        """Spellings of the option, such as `--shuffle/--no-shuffle`, the main one first."""
         return (self.flags or "--" + self.field.replace("_", "-")).split()
 
     @property
@@ -74,7 +75,7 @@ class Option:
 
 
 def option(text: str, default: Any = dataclasses.MISSING, **more: Any) -> Any:
-    """Declare a dataclass field as an option. `more`: other fields of `Option`."""
+    """Declare a dataclass field as an option. `text`: its help. `more`: other fields of `Option`."""
     return dataclasses.field(default=default, metadata={"option": Option(text=text, **more)})
 
 
@@ -94,7 +95,7 @@ def declared(config: Any) -> tuple[Option, ...]:
 
 
 def _kind(hint: Any) -> tuple[type, tuple[str, ...]]:
-    """Return the type of a hint (of a union, the first member's) and the words of a Literal."""
+    # the type of a hint, or of a union's first member, and the words of a Literal
     members = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     if (first := members[0]) in (bool, int, float):
         return first, ()
@@ -102,7 +103,7 @@ def _kind(hint: Any) -> tuple[type, tuple[str, ...]]:
 
 
 def check(config: Any) -> None:
-    """Check the options' values against their bounds and allowed words. Raises: ConfigError."""
+    """Check the options' values against their bounds and allowed words. Raises: ConfigError if one is wrong."""
     for option in declared(config.__class__):
         value = getattr(config, option.field)
         values = value if option.is_repeatable else () if value is None else (value,)
@@ -118,7 +119,7 @@ def check(config: Any) -> None:
 
 
 def require_taken(config: Any, flag: str, word: str) -> None:
-    """Check that every changed option is allowed with `flag` set to `word`. Raises: ConfigError."""
+    """Check that every changed option may be used with `flag` set to `word`. Raises: ConfigError if one may not."""
     for option in declared(config.__class__):
         if option.taken_with and word not in option.taken_with and getattr(config, option.field) != option.default:
             expected = " or ".join(option.taken_with)
@@ -154,7 +155,7 @@ def fingerprint_items(config: Any) -> dict[str, Any]:
 
 
 def values_of(config: type, typed: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert a command's options, by name, to values of the fields of `config`. Omit options that are not given."""
+    """Convert a command's parameters to values for fields of `config`. Leave out options that are not given."""
     values = {}
     for option in declared(config):
         if (value := typed.get(option.name)) not in (None, ()):

@@ -42,7 +42,7 @@ Text = str | os.PathLike[str]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Planned:
-    """Result of `plan`: an estimate per split."""
+    """Result of `plan`: one estimate per split."""
 
     splits: tuple[Estimate, ...]
 
@@ -70,7 +70,7 @@ class Inspected:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Verified:
-    """Result of `verify`: every file of the dataset in `root`, with its problem, if any."""
+    """Result of `verify`: every file of the dataset in `root`, with its problem, if it has one."""
 
     root: str
     files: tuple[CheckedFile, ...]
@@ -92,7 +92,8 @@ def build(
     """Build a dataset, or complete an unfinished one, like `prep-tfrecords build`.
 
     datasets: a Hub id, files by path or glob, a folder, or one dataset object in memory.
-    tokenizer: a Hub id, a folder or a tokenizer.
+    output: the folder for the dataset.
+    tokenizer: a Hub id, a folder or a tokenizer object.
     beam_args: the arguments after `--` on the command line.
     progress: called every second from another thread, and once at the end, with the counts of rows, tokens, bytes and
         shards so far, and the total number of rows.
@@ -117,7 +118,7 @@ def _watch(
 
 
 def plan(*datasets: Any, tokenizer: Any, **options: Unpack[BuildOptions]) -> Planned:
-    """Estimate the output of `build` from a sample, without writing it. Raises: as `build`."""
+    """Estimate the output of `build` from a sample, without writing it. Raises: the errors of `build`."""
     from pipelines import python_options
     from pipelines.prepare.launch import estimate
 
@@ -126,7 +127,7 @@ def plan(*datasets: Any, tokenizer: Any, **options: Unpack[BuildOptions]) -> Pla
 
 
 def inspect(dataset: Text, *, split: str | Iterable[str] = (), rows: int = 2) -> Inspected:
-    """Return the manifest of a finished dataset, and the first `rows` rows of each split, or of each in `split`.
+    """Return the manifest of a finished dataset, and the first `rows` rows of each split, or of the splits in `split`.
 
     Raises: ManifestError if the folder has no finished dataset; ReaderError if a split does not exist.
     """
@@ -141,7 +142,7 @@ def inspect(dataset: Text, *, split: str | Iterable[str] = (), rows: int = 2) ->
 
 
 def verify(dataset: Text) -> Verified:
-    """Check every file of a finished dataset. The result lists the damage.
+    """Check every file of a finished dataset. Damage is listed in the result.
 
     Raises: ManifestError if the folder has no finished dataset.
     """

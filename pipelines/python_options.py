@@ -1,8 +1,8 @@
 """Convert Python's keyword arguments of `build` and `plan` to a config.
 
 Every spelling of an option is a keyword, such as `no_shuffle`, and None is the default. A config contains a name in
-place of an object: the temporary folder of a table (`ingest.objects`) or tokenizer (`saved_copy`), or the name of a
-function, with its source text if no module contains it.
+place of an object: the temporary folder of a table (`ingest.objects`) or of a tokenizer (`saved_copy`), or the name of
+a function, with the function's source text if no module contains it.
 """
 
 import contextlib
@@ -22,9 +22,10 @@ from tfrecord_io.errors import ConfigError
 def config_of(
     datasets: Sequence[Any], options: Mapping[str, Any], *, beam_args: Sequence[str] = ()
 ) -> Iterator[PrepareConfig]:
-    """Yield the config of these options. Temporary folders of objects exist during the context.
+    """Yield the config for these options. Objects are stored in temporary folders while the context is open.
 
-    Raises: ConfigError for an unsuitable object; SourceError if its rows cannot be read; as `configs.config_of`.
+    Raises: ConfigError if an object is unsuitable; SourceError if its rows cannot be read; the errors of
+        `configs.config_of`.
     """
     plain = {name: value for name, value in options.items() if name not in configs.FUNCTIONS}
     functions = _functions(options)
@@ -92,7 +93,7 @@ def _check_object(datasets: Sequence[Any], options: Mapping[str, Any]) -> None:
 def parsed(
     datasets: Sequence[str | os.PathLike[str]], options: Mapping[str, Any], *, beam_args: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Convert options to the parameters of the command `build`. Raises: ConfigError for a wrong name or value."""
+    """Convert options to the parameters of the command `build`. Raises: ConfigError if a name or value is wrong."""
     if isinstance(beam_args, str):
         raise ConfigError(f"beam_args={beam_args!r}, expected a list of arguments", remedy=f"give [{beam_args!r}]")
     if not datasets:

@@ -1,4 +1,4 @@
-"""Log the stages of a command, for the terminal."""
+"""Log the stages of a command, so that the terminal can show them."""
 
 import logging
 

@@ -4,7 +4,7 @@
 
     built = prep_tfrecords.build("imdb", output="out", tokenizer="bert-base-uncased", label_column="label")
 
-`pipelines.python_api` documents and implements them; it is imported on first use.
+`pipelines.python_api` documents and implements the functions. It is imported on first use.
 """
 
 import importlib
@@ -30,7 +30,7 @@ def __dir__() -> list[str]:
 
 
 def _require_own_pipelines() -> None:
-    """Raise ImportError if another folder shadows the package `pipelines` that was installed with this one."""
+    # Another folder may shadow the package `pipelines` that was installed with this one.
     ours = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "pipelines")
     spec = importlib.util.find_spec("pipelines")
     places = list(spec.submodule_search_locations or [str(spec.origin)]) if spec else ["nothing"]

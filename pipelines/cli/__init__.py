@@ -1,1 +1,1 @@
-"""The command line: convert options to a config, results to tables, and errors to two lines."""
+"""The command line: convert options to a config, results to tables, and errors to messages of two lines."""

@@ -1,4 +1,4 @@
-"""Mark the learned tokens, answers and documents of a text, by colours or, without colours, by characters."""
+"""Mark the learned tokens, answers and documents of a text, with colours or, without colours, with characters."""
 
 from collections.abc import Iterable, Sequence
 
@@ -13,7 +13,7 @@ _DOCUMENTS = ("magenta", "cyan")
 
 
 def marked(out: Console, pieces: Sequence[TextPiece], *, width: int) -> list[Text]:
-    """Return the lines of a text with marks, limited to its first `width` characters."""
+    """Return the first `width` characters of a text as lines with marks."""
     text, left = Text(), width
     for index, piece in enumerate(pieces):
         if left <= 0:
@@ -39,7 +39,7 @@ def _piece(out: Console, shown: str, piece: TextPiece) -> Text:
 
 
 def legend(out: Console, pieces: Iterable[TextPiece]) -> Text | None:
-    """Return a line that explains the marks of these pieces, or None without marks."""
+    """Return a line that explains the marks of these pieces, or None if they have no marks."""
     pieces, words = tuple(pieces), []
     if any(piece.learned for piece in pieces):
         words.append(_piece(out, "learned", TextPiece(text="", learned=True)))

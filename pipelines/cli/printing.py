@@ -36,7 +36,7 @@ _LISTED = 5
 
 
 def count(number: int) -> str:
-    """Format a number: 9,999,999, 18.2 M, 18.2 G."""
+    """Format a number, as in 9,999,999, 18.2 M or 18.2 G."""
     if number < 10_000_000:
         return f"{number:,}"
     return f"{number / 1e6:,.1f} M" if number < 10_000_000_000 else f"{number / 1e9:,.1f} G"
@@ -44,7 +44,7 @@ def count(number: int) -> str:
 
 @contextlib.contextmanager
 def watch(doing: str, total: int, progress: Progress) -> Iterator[None]:
-    """Show progress over `total` rows during the context: a bar on a terminal, lines elsewhere."""
+    """Show progress over `total` rows while the context is open: a bar on a terminal, lines elsewhere."""
     if not total:
         yield
         return
@@ -109,7 +109,7 @@ def manifest_tables(manifest: Manifest) -> None:
 
 
 def rows(decoded: Iterable[DecodedRow], *, width: int = 400) -> None:
-    """Print decoded rows. Long texts are cut."""
+    """Print decoded rows. Texts are cut after `width` characters."""
     out = console(results())
     pieces: list[TextPiece] = []
     for row in decoded:
@@ -125,7 +125,7 @@ def rows(decoded: Iterable[DecodedRow], *, width: int = 400) -> None:
 
 
 def traced(record: Traced, *, width: int = 400) -> None:
-    """Print a record's source rows. Long texts are cut."""
+    """Print a record's source rows. Texts are cut after `width` characters."""
     out = console(results())
     rows = f"{some(len(record.rows), 'row')} of {record.source}"
     _headed(out, record.split, f"record {record.record} of {record.shard}: {rows}")

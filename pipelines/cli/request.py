@@ -30,7 +30,7 @@ _DATASET = click.argument("datasets", nargs=-1, required=True, metavar="DATASET.
 
 
 def _function(kind: str, help_text: str) -> Callable[[Any], Any]:
-    # Environment variables cannot give the order of functions.
+    # With environment variables, the order of functions would be unknown.
     return click.option(f"--{kind}", multiple=True, allow_from_autoenv=False, metavar="MODULE:FUNCTION", help=help_text)
 
 
@@ -48,7 +48,7 @@ _FUNCTION_OPTIONS = [
 
 
 def takes_job(*, output_required: bool) -> Callable[[Command], Command]:
-    """Add the options of a build to a command."""
+    """Return a decorator that adds the options of a build to a command."""
     options_file = click.option(
         "--options",
         "options_file",
@@ -73,7 +73,7 @@ def takes_source(command: Command) -> Command:
 
 
 def takes_consent(command: Command) -> Command:
-    """Add the options of consent. Without them a command neither runs a dataset's code nor downloads its source."""
+    """Add the options of consent: without them, a command neither runs a dataset's code nor downloads its source."""
     return cloup.option_group(
         "Source",
         click.option("--source", metavar="DATASET", help="The source, if it was moved or is not on this machine."),
@@ -89,7 +89,7 @@ def takes_consent(command: Command) -> Command:
 
 
 def folder(_: click.Context, __: click.Parameter, path: str | None) -> str | None:
-    """Return a dataset's folder, given its path or its manifest's path."""
+    """Return the folder of a dataset, if `path` is that folder or its manifest.json."""
     return path if path is None else path.removesuffix("/manifest.json") if path != "manifest.json" else "."
 
 
@@ -97,7 +97,7 @@ takes_dataset = click.argument("dataset", callback=folder)
 
 
 def configure(config: PrepareConfig | None = None) -> None:
-    """Reduce the memory of allocators and the imports of Numba, if the command owns the process."""
+    """Reduce the memory of a process that the command owns: tune allocators and, given a config, Numba's imports."""
     context = click.get_current_context(silent=True)
     if context is None or not getattr(context.find_root().command, "owns_process", False):
         return
@@ -109,10 +109,10 @@ def configure(config: PrepareConfig | None = None) -> None:
 
 
 class WithFunctions(cloup.Command):
-    """Command that collects --map and --filter as the parameter `functions`: pairs of name and value, in order."""
+    """Command that passes --map and --filter on as one parameter `functions`: pairs (option name, value), in order."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse twice, since click does not keep the order between options."""
+        # Parse twice, since click does not keep the order of different options.
         _, _, order = self.make_parser(ctx).parse_args(list(args))
         rest = super().parse_args(ctx, args)
         values: dict[str, Any] = {name: iter(ctx.params.pop(name) or ()) for name in FUNCTIONS}
@@ -123,7 +123,7 @@ class WithFunctions(cloup.Command):
 
 
 class BeamArguments(cloup.Command):
-    """Command that takes the arguments after `--` as the parameter `beam_args`."""
+    """Command that passes the arguments after `--` on as the parameter `beam_args`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         at = args.index("--") if "--" in args else len(args)

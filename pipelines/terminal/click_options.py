@@ -16,7 +16,7 @@ _SHOWS_ALL = f"{__name__}.shows_all"
 
 
 class DeclaredOption(click.Option):
-    """Click option. `brief` is its line in --help, empty if only --help-all shows the option."""
+    """A click option. `brief`: its line in --help, empty if only --help-all shows the option."""
 
     def __init__(self, *names: Any, brief: str = "", **settings: Any) -> None:
         super().__init__(*names, **settings)
@@ -24,7 +24,7 @@ class DeclaredOption(click.Option):
 
 
 class ShortHelp(cloup.Command):
-    """Command with many options: --help shows those with a `brief`, --help-all shows all in groups."""
+    """Command with many options: --help shows the options with a `brief`, and --help-all shows all, in groups."""
 
     def __init__(self, *names: Any, **settings: Any) -> None:
         super().__init__(*names, **settings)
@@ -91,9 +91,10 @@ def takes(
     more: Mapping[str, list[Any]] | None = None,
     leave_out: Iterable[str] = (),
 ) -> Callable[[Command], Command]:
-    """Add the options of `configs` to a command, in the order of `groups`. The group "" has no title.
+    """Return a decorator that adds the options of `configs` to a command, in the order of `groups`.
 
-    required: names of required options, which form the first group. more: options to append to a group.
+    groups: titles of groups; the options of the group "" are shown without a title. required: names of required
+    options, which form the first group. more: further options by group. leave_out: names of options to leave out.
     """
     all_options = [option for config in configs for option in declared(config) if option.name not in set(leave_out)]
     needed = set(required)

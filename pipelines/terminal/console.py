@@ -1,4 +1,4 @@
-"""Common behaviour of all commands: errors in two lines, quiet libraries, and a clean end on interrupts."""
+"""Common behaviour of all commands: errors in two lines, quiet libraries, and a clean end after interrupts."""
 
 import contextlib
 import errno
@@ -35,9 +35,9 @@ _MESSAGE_FLAGS = ("--json", "--quiet", "-q", "--no-progress", "--verbose", "-v")
 
 
 def common(*, interrupted: tuple[str, str] = _INTERRUPTED, progress: bool = True) -> Callable[[Any], Any]:
-    """Give a command the common options, errors in two lines (`errors`) and quiet libraries.
+    """Return a decorator that gives a command the common options, errors in two lines (`errors`) and quiet libraries.
 
-    `progress`: whether to add --no-progress.
+    `interrupted`: cause and remedy to show after a signal. `progress`: whether to add --no-progress.
     """
 
     def decorate(command: Callable[..., Any]) -> Any:
@@ -80,7 +80,7 @@ def shows_progress() -> bool:
 
 
 def results() -> TextIO:
-    """Return the stream for readable results: stdout, or stderr with --json."""
+    """Return the stream for results as text: stdout, or stderr with --json."""
     return sys.stderr if _is_given("as_json") else sys.stdout
 
 
@@ -91,7 +91,7 @@ def write_json(content: Any) -> None:
 
 
 class TwoLineErrors(click.Group):
-    """Command group that reports wrong options like other errors."""
+    """Command group that reports wrong options in two lines, like all other errors."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         _replace_streams()
@@ -118,8 +118,9 @@ class TwoLineErrors(click.Group):
 class Program(TwoLineErrors):
     """All commands of a program.
 
-    Called as the program, it ends the process after an error, and after a command that sets `leaves_at_once`, without
-    waiting for a runner's threads. Called as a function (`main.main(args)`), it raises SystemExit.
+    When it runs as the program (`main()`), it ends the process after an error, and after a command that sets
+    `leaves_at_once`, without waiting for a runner's threads. When it is called as a function (`main.main(args)`), it
+    raises SystemExit.
     """
 
     leaves_at_once = False
@@ -127,7 +128,7 @@ class Program(TwoLineErrors):
     owns_process = False
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the group's options, and move message flags after the command's name."""
+        # Move message flags, such as --quiet, to after the command's name.
         own = {flag for parameter in self.params for flag in parameter.opts}
         flags = [*itertools.takewhile(lambda flag: flag in _MESSAGE_FLAGS and flag not in own, args)]
         at = len(flags)
@@ -153,12 +154,10 @@ class Program(TwoLineErrors):
 
 
 class _Unending(io.FileIO):
-    """File that drops output after its reader has left, so that `build … | head` completes the dataset."""
-
     def write(self, content: Any, /) -> int:
         try:
             return super().write(content)
-        except BrokenPipeError:
+        except BrokenPipeError:  # the reader has left, as in `build … | head`; complete the dataset
             return memoryview(content).nbytes
 
 
@@ -183,9 +182,10 @@ def _unending(stream: TextIO, *, errors: str | None = None) -> TextIO:
 
 @contextlib.contextmanager
 def errors(*, verbose: bool, interrupted: tuple[str, str] = _INTERRUPTED) -> Iterator[None]:
-    """Report any error in two lines. Exit with 2 for a wrong option, 128 plus a signal's number, or 1 otherwise.
+    """Report any error inside the context in two lines, and exit.
 
-    `interrupted`: cause and remedy after a signal.
+    The status is 2 for a wrong option, 128 plus a signal's number, or otherwise 1. `verbose`: show a traceback, too.
+    `interrupted`: cause and remedy to show after a signal.
     """
     try:
         with terminable():
@@ -226,12 +226,12 @@ def _fail(cause: str, remedy: str, *, status: int, verbose: bool = False) -> Sys
 
 
 def say(text: str, *, lines: bool = False) -> None:
-    """Print a line (or several, with `lines`) on stderr, without secrets and escape sequences."""
+    """Print `text` on stderr, without secrets and escape sequences. `lines`: whether it may have several lines."""
     click.echo(visible(without_secrets(text), lines=lines), err=True)
 
 
 def show(text: str, *, lines: bool = False) -> None:
-    """Print a result, as `say` prints a message."""
+    """Print a result on the stream `results()`, without secrets and escape sequences."""
     click.echo(visible(without_secrets(text), lines=lines), file=results())
 
 
@@ -246,7 +246,6 @@ def _signal_status(error: BaseException | None) -> int:
 
 @contextlib.contextmanager
 def _quiet(*, verbose: bool) -> Iterator[None]:
-    """Show our warnings, and stages on a terminal. Hide the libraries' logs unless `verbose`."""
     handler, ours = logging.StreamHandler(), logging.getLogger("pipelines")
     if verbose:
         handler.setFormatter(_SafeFormatter("%(levelname)s %(name)s: %(message)s"))
@@ -270,8 +269,6 @@ def _quiet(*, verbose: bool) -> Iterator[None]:
 
 
 class _SafeFormatter(logging.Formatter):
-    """Formatter without secrets and escape sequences."""
-
     def format(self, record: logging.LogRecord) -> str:
         level = "" if record.levelno == logging.INFO else f"{record.levelname.lower()}: "
         record.shown = getattr(record, "shown", level)

@@ -1,4 +1,4 @@
-"""End a program cleanly: reliable signals, and a temporary folder that is removed."""
+"""End a program cleanly: handle signals reliably, and remove the temporary folder."""
 
 import contextlib
 import os
@@ -12,14 +12,14 @@ _AGAIN_SECONDS = 0.05
 
 
 class TerminatedError(KeyboardInterrupt):
-    """SIGTERM, by which schedulers stop a job."""
+    """Raised on SIGTERM, which schedulers send to stop a job."""
 
     signal_number = signal.SIGTERM
 
 
 @contextlib.contextmanager
 def terminable() -> Iterator[None]:
-    """Treat SIGTERM like Ctrl-C. Where Python would discard the exception, the signal is sent again."""
+    """Treat SIGTERM like Ctrl-C. Where Python would discard the exception, send the signal again a moment later."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -44,7 +44,7 @@ def _raising(error: type[KeyboardInterrupt]) -> Callable[[int, FrameType | None]
 
 
 def _is_discarded(frame: FrameType | None) -> bool:
-    """Return whether Python may discard an exception now: in callbacks of LLVM (ctypes) and in finalizers."""
+    # Python may discard an exception in finalizers and in callbacks from LLVM (ctypes).
     while frame is not None:
         if frame.f_code.co_name == "__del__" or str(frame.f_globals.get("__name__")).startswith("llvmlite."):
             return True
@@ -56,11 +56,11 @@ def _is_discarded(frame: FrameType | None) -> bool:
 def own_temporary_folder() -> Iterator[None]:
     """Keep temporary files of this process and its children in one folder, and remove the folder at the end.
 
-    Files of killed children are removed, too. The folder is HOME for users without a home folder.
+    The files of killed children are removed, too. For users without a home folder, HOME is also set to this folder.
     """
     before = os.environ.get("TMPDIR", "")
     with contextlib.ExitStack() as removed:
-        with contextlib.suppress(OSError):  # the first use of a temporary file reports the error
+        with contextlib.suppress(OSError):  # the first use of a temporary file will report the error
             folder = tempfile.TemporaryDirectory(prefix="prep-tfrecords-", ignore_cleanup_errors=True)
             os.environ["TMPDIR"] = tempfile.tempdir = removed.enter_context(folder)
             if os.path.expanduser("~") == "~":  # as with a container's --user; kagglehub needs a home

@@ -1,4 +1,4 @@
-"""Print tables and lines with names and texts from data, literally: `[/INST]` is not markup, `:heart:` no emoji."""
+"""Print tables and lines with text from data literally: `[/INST]` is not markup, and `:heart:` is not an emoji."""
 
 import sys
 from collections.abc import Iterable
@@ -18,21 +18,19 @@ _TABLE_COLUMNS = 80
 
 
 class _Console(Console):
-    """Console that escapes markup in plain strings, which Rich passes to `render_str`."""
-
     def render_str(self, text: str, **options: Any) -> Text:
-        return super().render_str(visible(text), **options)
+        return super().render_str(visible(text), **options)  # for plain strings
 
 
 def console(file: TextIO | None = None, *, always: bool = False) -> Console:
-    """Return a console on `file`, by default stderr. With --quiet it prints nothing, unless `always`."""
+    """Return a console that writes to `file`, by default stderr. With --quiet it prints nothing, unless `always`."""
     file = file or sys.stderr
     width, quiet = None if file.isatty() else _FILE_COLUMNS, is_quiet() and not always
     return _Console(file=file, width=width, highlight=False, markup=False, emoji=False, quiet=quiet)
 
 
 def table(*names: str, rows: Iterable[Iterable[str]], numbers: int = 0, **options: Any) -> Constrain:
-    """Return a table at most 80 characters wide. The last `numbers` columns are right-aligned."""
+    """Return a table that is at most 80 characters wide. The last `numbers` columns are aligned to the right."""
     rendered = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), title_justify="left", **options)
     for at, name in enumerate(names):
         number = at >= len(names) - numbers
@@ -43,7 +41,7 @@ def table(*names: str, rows: Iterable[Iterable[str]], numbers: int = 0, **option
 
 
 def duration(seconds: float) -> str:
-    """Format a duration: 3.2 s, 12 min, 3 h 20 min."""
+    """Format a duration, as in 3.2 s, 12 min or 3 h 20 min."""
     minutes = round(seconds / 60)
     if seconds < 120:
         return f"{seconds:.1f} s"

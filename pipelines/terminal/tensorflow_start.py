@@ -1,6 +1,7 @@
-"""Import TensorFlow without messages that no setting turns off.
+"""Import TensorFlow without the messages that no setting turns off.
 
-C++ code writes them directly to file descriptor 2. After the import, TF_CPP_MIN_LOG_LEVEL applies.
+TensorFlow's C++ code writes these messages directly to file descriptor 2. After the import, TF_CPP_MIN_LOG_LEVEL
+applies.
 """
 
 import glob
@@ -14,10 +15,10 @@ _LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 
 
 def load(*, verbose: bool = False) -> None:
-    """Import TensorFlow, and let it look for GPUs. Raises: ImportError.
+    """Import TensorFlow, and let it look for GPUs. Raises: ImportError if it cannot be imported.
 
-    Messages are shown if the import fails, or if TensorFlow cannot use a GPU of this machine. With `verbose`, or if
-    TF_CPP_MIN_LOG_LEVEL asks for them, they are shown at once.
+    Its messages are shown if the import fails, or if TensorFlow cannot use a GPU of this machine. They are shown at
+    once with `verbose`, or if TF_CPP_MIN_LOG_LEVEL is 0 or 1.
     """
     if verbose or os.environ.setdefault(_LOG_LEVEL, "2") in ("0", "1") or "tensorflow" in sys.modules:
         importlib.import_module("tensorflow")

@@ -18,7 +18,7 @@ from pipelines.prepare.sources.rows.user_functions import UserFunction
 from tfrecord_io.errors import ConfigError, SourceError
 from tfrecord_io.shown import without_secrets
 
-# Prefix of a path in an archive.
+# Prefix of a path inside an archive.
 _MEMBER = re.compile(r"\b(zip|tar|gzip|bz2|xz|lz4|zstd)://[^:]*::")
 # Files in these folders look plain, but reading them may have effects.
 _NO_DATA = ("/proc", "/sys")
@@ -26,7 +26,7 @@ _NO_DATA = ("/proc", "/sys")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Consent:
-    """The source and functions that the user named, and whether stored functions may run."""
+    """The source and functions that the user named, and whether functions stored in a dataset may run."""
 
     source: str | None = None
     functions: tuple[FunctionOption, ...] = ()
@@ -39,7 +39,7 @@ NONE = Consent()
 def steps_to_run(stored: Sequence[UserFunction], consent: Consent, *, root: str) -> Sequence[UserFunction]:
     """Return the functions to run on a dataset's rows: the user's, or the stored ones if the user consents.
 
-    Raises: ConfigError if the user's functions differ from the stored ones, or stored ones would run without consent.
+    Raises: ConfigError if the user's functions differ from the stored ones, or there are stored ones but no consent.
     """
     if not consent.functions:
         if stored and not consent.run_stored:
@@ -51,7 +51,7 @@ def steps_to_run(stored: Sequence[UserFunction], consent: Consent, *, root: str)
             )
         return stored
     located = user_functions.locate(consent.functions)
-    # Check this before any module runs: a module in the dataset's folder is not the user's own.
+    # Check this before any module runs: a module in the dataset's folder may not be the user's own.
     inside = os.path.realpath(root) + os.sep
     for function in located:
         if os.path.realpath(function.path).startswith(inside):
@@ -78,7 +78,7 @@ def steps_to_run(stored: Sequence[UserFunction], consent: Consent, *, root: str)
 
 
 def source_to_open(stored: str, consent: Consent, *, root: str) -> str:
-    """Return the path or address of the source to open. Raises: SourceError if the user must name it."""
+    """Return the path or address of the source to open. Raises: SourceError if the user must name it with --source."""
     if consent.source:
         return consent.source
     if not os.path.isabs(stored) or "://" in stored:
@@ -97,7 +97,7 @@ def source_to_open(stored: str, consent: Consent, *, root: str) -> str:
 
 
 def require_own_addresses(stored: Sequence[str], consent: Consent, *, root: str) -> None:
-    """Check that stored data files and options name no address outside the user's --source. Raises: SourceError."""
+    """Check that `stored` data files and options name only addresses below the user's --source. Raises: SourceError."""
     prefix = consent.source.rstrip("/") + "/" if consent.source and "://" in consent.source else ""
     for text in stored:
         rest = _MEMBER.sub("", text)
@@ -113,7 +113,6 @@ def _listed(functions: Sequence[UserFunction]) -> str:
 
 
 def _is_plain(path: str) -> bool:
-    """Return whether a path, folder or glob leads only to plain data files outside /proc and /sys."""
     tops = [path] if os.path.lexists(path) else glob.glob(path, recursive=True)
     below = (
         os.path.join(folder, name)

@@ -1,6 +1,7 @@
 """Decode records back to text, with all special tokens, as a whole and in pieces.
 
-A piece is a run of tokens with the same marks: learned or not, in the answer or not, and the number of the document.
+A piece is a run of tokens with equal marks. The marks tell whether a token is learned, whether it belongs to the
+answer, and the number of its document.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ _Shown = tuple[str, int, "tuple[TextPiece, ...]", dict[str, Any]]  # text, numbe
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DecodedRow:
-    """Decoded record: its location, its text without padding, and its other features.
+    """A decoded record: its location, its text without padding, and its other features.
 
-    `pieces`: the same text, divided where the marks of its tokens change.
+    `pieces`: the text, divided where the marks of its tokens change. `num_tokens`: without padding.
     """
 
     split: str
@@ -59,7 +60,7 @@ def load_tokenizer(root: str) -> Any:
 
 
 def decoded_rows(root: str, manifest: Manifest, split: str, *, rows: int) -> Iterator[DecodedRow]:
-    """Yield the first `rows` records of a split. Raises: ReaderError if there is no such split."""
+    """Yield the first `rows` records of a split, decoded. Raises: ReaderError if there is no such split."""
     if split not in manifest.splits:
         raise ReaderError(f"{root}: no split {split!r}", remedy=f"choose among {', '.join(manifest.splits)}")
     tokenizer = load_tokenizer(root)
@@ -119,7 +120,7 @@ def _shown_pair(row: dict[str, np.ndarray], tokenizer: HFTokenizer, manifest: Ma
         # An answer decoded alone would lose the space before its first word.
         answers[side] = whole[len(prompt) :] if whole.startswith(prompt) else decoded(ids[is_answer], tokenizer)
         num_tokens += int(np.count_nonzero(kept))
-    text = max(prompts, key=len)  # if prompts were cut on the left, the longer one contains the other
+    text = max(prompts, key=len)  # of prompts that were cut on the left, the longer contains the other
     answer_pieces = (TextPiece(text=answer, learned=True, name=side) for side, answer in answers.items())
     return text, num_tokens, (TextPiece(text=text), *answer_pieces), answers
 
@@ -174,9 +175,10 @@ def _answer(row: dict[str, np.ndarray], manifest: Manifest) -> np.ndarray | None
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextPiece:
-    """Piece of a record's text. `document`: number in the record, from 1; 0 if records hold only one document.
+    """Piece of a record's text. `learned`, `answer`: whether its tokens are learned, or belong to the answer.
 
-    `name`: chosen or rejected, for the two answers to a prompt.
+    `document`: the document's number in the record, from 1; 0 if records hold only one document. `name`: chosen or
+    rejected, for the two answers of a preference pair; otherwise empty.
     """
 
     text: str

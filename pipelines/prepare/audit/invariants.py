@@ -1,4 +1,4 @@
-"""Invariants of decoded records: ids, masks, padding, segments, targets, tags, answers, labels."""
+"""Invariants of decoded records: rules for ids, masks, padding, segments, targets, tags, answers and labels."""
 
 import itertools
 from collections.abc import Iterator, Mapping
@@ -12,12 +12,12 @@ from tfrecord_io.schema import ROLES, UNLABELLED, Schema, Side
 REPAIR = "run `prep-tfrecords verify --repair` on the dataset, which remakes the damaged files"
 
 Columns = Mapping[str, np.ndarray]
-# (where the invariant holds, bool [N, ...]; description of a violation)
+# (whether the invariant holds, bool [N, ...]; description of a violation)
 Invariant = tuple[np.ndarray, str]
 
 
 def check_columns(columns: Columns, manifest: Manifest, *, path: str, first: int) -> None:
-    """Check decoded records of the shard at `path`. `first`: number of the first one. Raises: CorruptRecordError."""
+    """Check decoded records. `first`: number of the first one in its shard. Raises: CorruptRecordError if invalid."""
 
     def expect(valid: np.ndarray, violation: str) -> None:
         rows = np.flatnonzero(~valid.reshape(len(valid), -1).all(axis=1))
@@ -62,7 +62,7 @@ def check_columns(columns: Columns, manifest: Manifest, *, path: str, first: int
 
 
 def padding(columns: Columns, manifest: Manifest, *, side: Side = "input") -> np.ndarray:
-    """Return the mask of the padding of one side, bool [N, L] or [N, T]; for a single record, without the axis N."""
+    """Return which positions of one side are padding, bool [N, positions]; for a single record, bool [positions]."""
     schema, length = manifest.schema, manifest.row_length
     if side != "input":
         stored = schema.mask_of(side)

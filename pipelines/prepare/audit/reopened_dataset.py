@@ -1,7 +1,7 @@
 """Reopen a finished dataset together with its source, for repair and trace.
 
-The source must have the same content or revision as at the build. Only files with requested rows are read and, where
-needed, ingested again.
+The source must have the same content or revision as at the build. Only files with requested rows are read. Files that
+need it are ingested again.
 """
 
 import atexit
@@ -46,9 +46,10 @@ _SAMPLE_ROWS = 512
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReopenedDataset:
-    """Finished dataset with a job that reads any of its rows, and the rows of the source by source split.
+    """A finished dataset with its source open.
 
-    `generations`: the jobs of the build and of each append, each with its own rows.
+    `job`: a job that can read any of the dataset's rows. `generations`: the jobs of the build and of each append, each
+    with only the rows that it added. `rows`: the rows of each source split.
     """
 
     manifest: Manifest
@@ -58,7 +59,7 @@ class ReopenedDataset:
 
     @property
     def source_name(self) -> str:
-        """Name of the Hub dataset, or the kind of any other source."""
+        """Name of a Hub dataset, or the kind of any other source."""
         if self.manifest.source["kind"] == "object":
             return "an object given in Python"
         return str(self.manifest.source.get("name") or self.manifest.source["kind"])
@@ -72,11 +73,11 @@ class ReopenedDataset:
         return dataclasses.replace(planned, pieces=self.pieces(split, planned.row_ranges)), job
 
     def pieces(self, split: str, row_ranges: Sequence[tuple[int, int]]) -> Pieces:
-        """Return the location of rows of a split in the reopened source."""
+        """Return where the reopened source has these rows of a split."""
         return self.rows[self.job.splits[split].source_split].pieces(row_ranges)
 
     def locate(self, split: str, row: int) -> tuple[str | None, int]:
-        """Return the file of a row of a split, and the row's number in the file; (None, `row`) if it has no files."""
+        """Return a row's file and the row's number in it, or (None, `row`) if the source is the Hub or an object."""
         if self.manifest.source["kind"] in ("hub", "object"):
             return None, row
         file, file_row = self.rows[self.job.splits[split].source_split].locate(row)
@@ -228,10 +229,9 @@ def _splits(
     *,
     seed: int,
 ) -> dict[str, SplitSource]:
-    """Return the output splits without row ranges, which `reopen` fills in for each generation."""
     held = {hold_out.name for hold_out in hold_outs}
     origins = {name: source_record.origin_of(manifest, name) for name in manifest.splits if name not in held}
-    sources = {
+    sources = {  # `reopen` sets the row ranges of each generation
         name: SplitSource(name=name, source_split=origin, ranges=(), reader=readers[origin])
         for name, origin in origins.items()
     }

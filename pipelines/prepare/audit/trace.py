@@ -30,10 +30,10 @@ from tfrecord_io.shown import some
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Contribution:
-    """Source row of a record.
+    """A source row that a record has tokens from, with its `texts`.
 
-    `row`: its number in the split. `file`, `file_row`: the file (None for a Hub dataset) and the row's number in it.
-    `tokens`: the record's tokens [start, stop) from this row; None if each row is one record.
+    `row`: the row's number in the split. `file`, `file_row`: the file (None for a Hub dataset or an object) and the
+    row's number in the file. `tokens`: the range [start, stop) of the record's tokens; None if each row is one record.
     """
 
     row: int
@@ -45,9 +45,9 @@ class Contribution:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Traced:
-    """Traced record, with its source rows in order.
+    """A traced record, with its source rows in order.
 
-    `origin`: source split in which rows are numbered; None if it has the name `split`.
+    `origin`: the source split in which rows are numbered; None if its name is `split`.
     """
 
     split: str
@@ -59,14 +59,14 @@ class Traced:
 
 
 class Tracer:
-    """Tracer of one dataset's records. Further records of the same shard are quick to trace."""
+    """Traces records of one dataset. After a shard's first record, its other records are quick to trace."""
 
     def __init__(self, dataset: ReopenedDataset) -> None:
         self._dataset = dataset
         self._rows_of = functools.lru_cache(maxsize=1)(self._read_rows)
 
     def trace(self, *, split: str, shard: int, record: int) -> Traced:
-        """Return the source rows of a record; shards and records count from 0.
+        """Return the source rows of a record. `shard` and `record` count from 0.
 
         Raises: ReaderError if there is no such record; FormatError if the list of rejected rows is missing or damaged.
         """
@@ -99,7 +99,7 @@ class Tracer:
         )
 
     def first_rows(self, *, split: str, shard: int) -> np.ndarray:
-        """Return the number of the first source row of each record of a shard, int64 [N]. Raises: as `trace`."""
+        """Return for each of a shard's N records the number of its first source row, int64 [N]. Raises: see `trace`."""
         numbers, lineage = self._rows_of(split, shard)
         records = range(self._dataset.manifest.splits[split].shards[shard].num_examples)
         return np.array([numbers[lineage(record)[0].row] for record in records], np.int64)
@@ -150,7 +150,6 @@ def _without_rejected(rows: np.ndarray, ledger: Ledger, *, path: str) -> np.ndar
 
 
 def _without_filtered(dataset: ReopenedDataset, task: ShardTask, *, filtered: Mapping[str, int]) -> np.ndarray:
-    """Run filters and hold-outs again; return the numbers of the remaining rows, int64 [N]."""
     kept = [np.zeros(0, np.int64)]
     for numbers, batch in shard_writer.batches(dataset.job, task.split, task.located):
         reasons = reasons_of(batch)
@@ -168,7 +167,8 @@ def _without_filtered(dataset: ReopenedDataset, task: ShardTask, *, filtered: Ma
 def record_rows(root: str, manifest: Manifest, split: str) -> np.ndarray:
     """Return the source row number of each record of a split, int64 [N], in the order of shards and records.
 
-    Raises: ReaderError if a record has tokens of several rows; FormatError if plan and shards disagree; as `reopen`.
+    Raises: ReaderError if a record has tokens of several rows; FormatError if plan and shards disagree; the errors of
+        `reopen`.
     """
     schema = manifest.schema
     if schema.with_role("num_tokens") is not None or schema.with_role("segment_ids") is not None:

@@ -40,7 +40,7 @@ Part = Literal["shard", "index", "rejected", "tokenizer", "tfds"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CheckedFile:
-    """Checked file of a dataset. `problem`: empty if intact. `split`, `index`: split and number of its shard."""
+    """Result of checking one file. `problem`: '' if intact. `split`, `index`: split and number of the file's shard."""
 
     part: Part
     file: str
@@ -50,7 +50,7 @@ class CheckedFile:
 
 
 def verify_files(root: str, manifest: Manifest) -> Iterator[CheckedFile]:
-    """Verify all files of a dataset, and yield a result for each file."""
+    """Check all files of a dataset, and yield a result for each file."""
     of_length = _by_length(manifest)
     for split_name, split in manifest.splits.items():
         seen: set[int] = set()
@@ -120,9 +120,9 @@ def _problem(path: str, expected: bytes, *, otherwise: str) -> str:
 
 
 def verify_shard(root: str, shard: Shard, manifest: Manifest) -> dict[str, bytes]:
-    """Verify one shard, and return the expected contents of its indexes, by path.
+    """Check one shard, and return the expected content of its index files, by path.
 
-    Raises: CorruptRecordError for a damaged shard; it names the record if possible.
+    Raises: CorruptRecordError if the shard is damaged; the message names the record if possible.
     """
     path = storage.join(root, shard.name)
     indexes = ShardIndexes(shard.name, indexed=manifest.index_stride is not None)
@@ -144,7 +144,7 @@ def verify_shard(root: str, shard: Shard, manifest: Manifest) -> dict[str, bytes
 def read_shard(root: str, shard: Shard, manifest: Manifest) -> Iterator[Payloads]:
     """Yield the serialized examples of a shard in batches of about 8 MB; check its size, digest and number of examples.
 
-    Raises: CorruptRecordError; for a wrong digest only after the last batch.
+    Raises: CorruptRecordError if a check fails; the digest is checked only after the last batch.
     """
     path = storage.join(root, shard.name)
     stored = storage.size(path)
@@ -197,10 +197,10 @@ class _HashingStream:
 def repair(
     root: str, manifest: Manifest, damaged: Sequence[CheckedFile], *, consent: Consent = NONE
 ) -> Iterator[tuple[str, str]]:
-    """Repair the `damaged` files that `verify_files` found; yield each file's name and the origin of its content.
+    """Repair the `damaged` files that `verify_files` reported; yield each file's name and what it was restored from.
 
-    Raises: as `reopen`, before anything is changed; OutputError if a remade shard differs from the original, after
-        earlier repairs.
+    Raises: the errors of `reopen`, before anything is changed; OutputError if a remade shard differs from the original,
+        possibly after other files were repaired.
     """
     described = _by_length(manifest)
     task_of = {file: manifest.splits[file.split].tasks[file.index] for file in damaged if file.split}

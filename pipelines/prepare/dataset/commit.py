@@ -21,10 +21,11 @@ _log = logging.getLogger(__name__)
 
 
 def commit(job: Job, *, items: Mapping[str, Any], identity: Mapping[str, Any], max_error_rate: float) -> Manifest:
-    """Write the tokenizer, the TFDS files and the manifest, and return the manifest. Splits committed earlier stay.
+    """Write the tokenizer, the TFDS files and, last, the manifest; return the manifest.
 
-    An append keeps the previous manifest as `manifest-N.json`. Raises: OutputError if a shard is missing, or another
-    job has written to the folder; LedgerError if rows are missing; RowsRejectedError if too many were rejected.
+    Splits committed earlier stay in the manifest. An append keeps the previous manifest as `manifest-N.json`. Raises:
+    OutputError if a shard is missing, or another job has written to the folder; LedgerError if rows are missing or were
+    counted twice; RowsRejectedError if too many rows were rejected.
     """
     # Read the versions before the manifest, so that no other job's manifest is replaced.
     tokenizer = {f"tokenizer/{name}": content for name, content in tokenizer_files(job).items()}
@@ -115,7 +116,7 @@ def _remove_copy(job: Job) -> None:
 
 
 def check_error_rate(unused: Mapping[str, UnusedRows], *, rows: Mapping[str, int], limit: float) -> None:
-    """Check the fraction of rejected rows; filtered rows don't count. Raises: RowsRejectedError above `limit`."""
+    """Check the fraction of rejected rows, filtered ones aside. Raises: RowsRejectedError if it is above `limit`."""
     total, rejected, reasons = sum(rows.values()), collections.Counter[str](), []
     for split, of_split in sorted(unused.items()):
         total -= sum(of_split.filtered.values())
@@ -171,14 +172,13 @@ def _manifest_before(job: Job) -> Manifest | None:
 
 
 def _write(job: Job, result: Manifest, files: Mapping[str, bytes], versions: Mapping[str, int]) -> None:
-    """Write the files, the manifest last. `versions`: see `storage.versions`."""
     if job.appends_to is not None:
         # Keep the previous manifest for readers that continue with only its rows.
         content = storage.read_bytes(storage.join(job.root, manifest.FILE_NAME))
         if manifest.parse(content).fingerprint == job.appends_to:
             path = storage.join(job.root, manifest.former_name(len(result.generations) - 2))
             storage.write_bytes(path, content, inside=job.root)
-    for name, content in files.items():
+    for name, content in files.items():  # the manifest last
         if name in (next(iter(files)), manifest.FILE_NAME):
             reservation.require_own(job)
         path = storage.join(job.root, name)

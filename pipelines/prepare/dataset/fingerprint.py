@@ -17,7 +17,7 @@ def fingerprint_of(items: Mapping[str, Any]) -> str:
 
 
 def differences(before: Any, now: Any) -> str:
-    """Describe each differing item, at any depth, with its old and new values."""
+    """Describe each item that differs, at any depth, with its old and new value."""
     listed = list(_differences(before, now, name=""))
     more = f"; and {len(listed) - _LISTED} more" if len(listed) > _LISTED else ""
     return "; ".join(listed[:_LISTED]) + more

@@ -1,6 +1,6 @@
 """Job: one run of `build`, in the form that is sent to workers.
 
-It holds no tokenizer object, open file, secret or list of files.
+A job holds no tokenizer object, open file, secret or list of files.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from tfrecord_io.errors import FormatError
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Job:
-    """Build job: everything that determines its bytes, and its output folder `root`.
+    """One run of `build` that writes to the folder `root`.
 
-    `engine` affects only the speed. `ingested`: folder of the source's ingested copy, if any. `strict`: end at the
-    first rejected row. `appends_to`: fingerprint of the dataset to append to, if any.
+    `engine` affects only the speed. `ingested`: folder for the ingested copy of the source, if any. `strict`: whether
+    the first rejected row ends the job. `appends_to`: fingerprint of the dataset to append to, if any.
     """
 
     root: str
@@ -41,7 +41,7 @@ class Job:
         return storage.join(self.root, WORK_FOLDER, self.fingerprint, *parts)
 
     def shard_name(self, task: ShardTask, *, length: int | None = None) -> str:
-        """Return the file name of a task's shard, or of its shard of records of `length`."""
+        """Return the file name of a task's shard. `length`: its record length, if the task makes a shard per length."""
         return manifest.shard_name(
             name=self.name,
             split=task.split,
@@ -52,7 +52,6 @@ class Job:
         )
 
     def receipt_path(self, task: ShardTask) -> str:
-        """Return the path of a task's receipt."""
         return self.work_path(task.split, f"receipt-{task.index:05d}-of-{task.count:05d}.json")
 
     def open_encoder(self) -> layouts.BatchEncoder:
@@ -66,7 +65,7 @@ class Job:
 
 
 def decided_path(root: str, fingerprint: str, split: str) -> str:
-    """Return the path of the list of a split's duplicate and contaminated rows."""
+    """Return the path of the file that lists a split's duplicate and contaminated rows."""
     return storage.join(root, WORK_FOLDER, fingerprint, "decided", f"{split}.parquet")
 
 

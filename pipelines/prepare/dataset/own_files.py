@@ -20,7 +20,10 @@ _OWN = re.compile("|".join((*map(re.escape, (WORK_FOLDER, *OWN_FILES)), FORMER.p
 
 
 def read_manifest(root: str) -> Manifest | None:
-    """Return the manifest of the dataset in `root`, if any. Raises: ManifestError if it is damaged."""
+    """Return the manifest of the dataset in `root`, or None if there is none.
+
+    Raises: ManifestError if it is damaged; OutputError if a file of the dataset is a link.
+    """
     path = storage.join(root, manifest.FILE_NAME)
     refuse_links(root)
     try:
@@ -46,12 +49,12 @@ def require_manifest(root: str) -> Manifest:
 
 
 def refuse_links(root: str) -> None:
-    """Check that none of the dataset's own files and folders is a link. Raises: OutputError."""
+    """Check that none of the dataset's own files and folders is a link. Raises: OutputError if one is."""
     storage.refuse_links(root, is_own=_OWN.fullmatch, folders=(WORK_FOLDER, *FOLDERS))
 
 
 def generations_of(manifest: Manifest) -> tuple[Generation, ...]:
-    """Return all generations of a dataset."""
+    """Return the generations of a dataset: the build, then each append."""
     if manifest.generations:
         return manifest.generations
     rows = manifest.source.get("splits", {})

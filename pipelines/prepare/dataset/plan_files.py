@@ -1,6 +1,7 @@
 """Plan files of a split, in OUT/.prep/FINGERPRINT/SPLIT: the source rows of each shard (see docs/format.md).
 
-A plan file has at most a few megabytes. A worker gets only a task's (split, index, count), and looks up the rest here.
+A plan file has at most a few megabytes. A worker gets only a task's (split, index, count), and reads the rest from the
+plan file.
 """
 
 import collections
@@ -30,7 +31,7 @@ from tfrecord_io.shown import some
 TaskKey = tuple[str, int, int]
 
 _GROUP_SHARDS = 64
-# Approximate limit of pieces in a plan file.
+# Approximate maximum number of row ranges in a plan file.
 _GROUP_PIECES = 1 << 18
 _FILES_HELD = 4
 _WRITERS = 32
@@ -60,7 +61,7 @@ _DAMAGED = (*WRONG, pa.ArrowException, OSError)
 
 
 def key_of(task: ShardTask) -> TaskKey:
-    """Return a task's key for `task_of`."""
+    """Return a task's split, its index, and the number of tasks: its key for `task_of`."""
     return task.split, task.index, task.count
 
 
@@ -95,10 +96,10 @@ def write(job: Job, plan: SplitPlan, groups: Groups) -> None:
 
 
 def relocate(job: Job, plan: SplitPlan, groups: Groups) -> None:
-    """Write the addresses and versions of `groups` into a plan from an earlier run of the same job.
+    """Update a plan from an earlier run of the same job with the current addresses and versions of files in `groups`.
 
-    The fingerprint covers only content, so the source's files may have moved since. Raises: FormatError if the plan is
-    damaged; OutputError.
+    The fingerprint covers only content, so the source's files may have moved since then. Raises: FormatError if the
+    plan is damaged; OutputError if it cannot be written.
     """
     stored, groups = _find(job.work_path(plan.split, _FILE)), _relative(groups, job.root)
     assert stored is not None, "the plan was read from this file"
@@ -124,8 +125,7 @@ def _for_each_group(function: Callable[[int], None], job: Job, groups: Groups, f
 
 
 def _relative(groups: Groups, root: str) -> Groups:
-    """Make paths inside the output folder relative, so that it can be moved."""
-    inside = storage.join(root, "")
+    inside = storage.join(root, "")  # with relative paths inside it, the output folder can be moved
     files = tuple(dataclasses.replace(file, path=file.path.removeprefix(inside)) for file in groups.files)
     return dataclasses.replace(groups, files=files)
 
@@ -134,7 +134,7 @@ def _table(
     groups: Groups, spans: Sequence[tuple[int, int]] | np.ndarray, *, first: int, rows: Sequence[int]
 ) -> pa.Table:
     pieces = groups.pieces(spans).part(slice(None))
-    # A piece belongs to the shard that contains its last row.
+    # A row range belongs to the shard that contains its last row.
     shard = first + np.searchsorted(np.cumsum(rows), np.cumsum(pieces.counts) - 1, "right")
     columns = {"shard": shard, **{name: getattr(pieces, array) for name, array in _OF_PIECES.items()}}
     stored = pa.Table.from_pylist(list(map(dataclasses.asdict, pieces.files)), schema=_OF_FILES)
@@ -153,7 +153,7 @@ def _name_of_group(number: int) -> str:
 
 
 def read(job: Job, split: str) -> SplitPlan | None:
-    """Read the plan of a split from an earlier run, if any, without spans.
+    """Return the plan of a split from an earlier run, without its `spans`; None if there is no plan.
 
     Raises: FingerprintMismatchError if the plan is for other rows of the split; FormatError if it is damaged.
     """
@@ -162,12 +162,12 @@ def read(job: Job, split: str) -> SplitPlan | None:
 
 
 def read_file_rows(root: str, fingerprint: str, split: str) -> np.ndarray:
-    """Return the rows per source file of a split, int64 [S]. Raises: FormatError if the plan is gone or damaged."""
+    """Return the number of rows per source file of a split, int64 [S]. Raises: FormatError without an intact plan."""
     return np.array(_require(root, fingerprint, split).file_rows, np.int64)
 
 
 def rows_of_shards(root: str, fingerprint: str, split: str) -> Iterator[np.ndarray]:
-    """Yield each shard's row numbers in reading order, int64 [N]. Raises: FormatError if the plan is unusable."""
+    """Yield each shard's row numbers in reading order, int64 [N]. Raises: FormatError without an intact plan."""
     stored = _require(root, fingerprint, split)
     for index in range(stored.plan.num_shards):
         pieces = stored.pieces(index)
@@ -176,9 +176,9 @@ def rows_of_shards(root: str, fingerprint: str, split: str) -> Iterator[np.ndarr
 
 
 def task_of(job: Job, key: TaskKey) -> ShardTask:
-    """Look up the task of a key, with its pieces.
+    """Return the task with this key, with the locations of its rows.
 
-    Raises: FormatError if there is no plan, or it has a different number of tasks; otherwise as `read`.
+    Raises: FormatError if there is no plan, or it has a different number of tasks; the errors of `read`.
     """
     split, index, num_tasks = key
     if (stored := _find(job.work_path(split, _FILE))) is None:
@@ -203,11 +203,9 @@ def task_of(job: Job, key: TaskKey) -> ShardTask:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _PlanFile:
-    """Content of plan.json; `group_shards`: shards per Parquet file."""
-
     path: str
     plan: SplitPlan
-    group_shards: int
+    group_shards: int  # shards per Parquet file
     file_rows: tuple[int, ...]
 
     def pieces(self, index: int) -> Pieces:

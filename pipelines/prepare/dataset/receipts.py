@@ -19,7 +19,7 @@ from tfrecord_io.format.json_fields import WRONG, Count, Fingerprint, Name, deco
 from tfrecord_io.manifest import LabelRange, Ledger, Shard, Split
 from tfrecord_io.shown import some
 
-# Distinct labels to count; with more of them, labels are not class ids.
+# Maximum number of distinct labels to count; class ids have fewer.
 _MOST_LABELS = 10_000
 
 
@@ -31,8 +31,8 @@ def _integers(value: Any) -> tuple[int, ...] | None:  # thirty times as fast as 
 class Receipt:
     """Result of one task: its shard, or one shard per record length.
 
-    `engine`: name and version. `rows_checked`: rows that the reference engine also tokenized, with the same result.
-    `labels`: the distinct unnamed integer labels, from `with_labels`; None for other labels.
+    `engine`: the engine's name and version. `rows_checked`: number of rows that the reference engine also tokenized,
+    with the same result. `labels`: the distinct integer labels if they have no names (see `with_labels`), else None.
     """
 
     fingerprint: Fingerprint
@@ -50,7 +50,7 @@ class Receipt:
 
 
 def with_labels(known: np.ndarray, more: np.ndarray) -> np.ndarray:
-    """Return the distinct labels, ascending; of more than 10,000, only the smallest 10,000 and the largest."""
+    """Return the distinct labels of both arrays, ascending: at most the smallest 10,000 and the largest."""
     labels = np.union1d(known, more)
     return np.append(labels[:_MOST_LABELS], labels[-1]) if len(labels) > _MOST_LABELS else labels
 
@@ -62,7 +62,7 @@ def dump(receipt: Receipt) -> bytes:
 
 
 def parse(text: bytes) -> Receipt:
-    """Parse a receipt. Raises: ValueError or KeyError."""
+    """Parse a receipt. Raises: ValueError or KeyError if it is damaged."""
     receipt: Receipt = decoded(Receipt, {"labels": None, **mapping(json_fields.load(text))})
     # A manifest would refuse shards without examples or with a wrong ledger.
     if not receipt.shards or not all(shard.num_examples and shard.ledger.balanced for shard in receipt.shards):
@@ -71,7 +71,7 @@ def parse(text: bytes) -> Receipt:
 
 
 def to_split(receipts: Sequence[Receipt], *, rows_in: int) -> Split:
-    """Combine all receipts of a split into the split's manifest entry.
+    """Combine all receipts of a split into the split's manifest entry. `rows_in`: number of planned rows.
 
     Raises: LedgerError if rows are missing or were counted twice.
     """
@@ -96,7 +96,7 @@ def to_split(receipts: Sequence[Receipt], *, rows_in: int) -> Split:
 
 
 def find(job: Job, tasks: Sequence[ShardTask]) -> list[Receipt | None]:
-    """Return each task's receipt if it is valid, or else None.
+    """Return the valid receipt of each task, or None for a task without one.
 
     A valid receipt belongs to exactly this task, and its shards have the recorded sizes. With --engine hf, the
     reference engine must have made these shards.

@@ -21,20 +21,20 @@ from tfrecord_io.format import json_fields
 from tfrecord_io.format.json_fields import WRONG, decoded, mapping
 
 _ROW_BYTES = 4096
-# Escapes of JSON text within JSON may take six bytes per byte.
+# JSON text within JSON may take six bytes per byte, because of escapes.
 _MOST_LINE_BYTES = 1 << 20
 _REMAKE = "run `prep-tfrecords verify --repair` on the dataset, which writes it again"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RejectedContent(RejectedRow):
-    """Rejected row with its content as JSON text, cut at 4 KB."""
+    """Rejected row with its content as JSON text, of which only the first 4 KB are kept."""
 
     content: str
 
 
 class RejectedRows:
-    """Rejected rows of a task that reads `row_ranges`; `rejected` and `filtered` count rows by reason."""
+    """Collects the rejected rows of a task that reads `row_ranges`; `rejected` and `filtered` count rows by reason."""
 
     def __init__(self, row_ranges: RowRanges) -> None:
         self.rejected, self.filtered = collections.Counter[str](), collections.Counter[str]()
@@ -51,9 +51,10 @@ class RejectedRows:
         *,
         details: Mapping[int, str] | None = None,
     ) -> None:
-        """Add the rows of `batch` that have a reason; `numbers`: the batch's row numbers in the split.
+        """Add the rows of `batch` that have a reason to be left out.
 
-        `details` explain a reason, by index into the batch.
+        `reasons`: one per row, empty for used rows. `numbers`: the rows' numbers in the split. `details`: explanations
+        of reasons, by index in the batch.
         """
         filtered, rejected = split_reasons(reasons)
         self.filtered.update(filtered)
@@ -71,7 +72,7 @@ class RejectedRows:
             self._lines.write((json.dumps(line, ensure_ascii=False) + "\n").encode())
 
     def write(self, path: str, *, inside: str | None = None, replacing: int | None = None) -> None:
-        """Write the rows as JSON lines to `path`; without rows, delete an earlier file."""
+        """Write the rejected rows to `path` as JSON lines. If there are none, delete an earlier file."""
         if self._lines.tell():
             self._lines.seek(0)
             chunks = iter(lambda: self._lines.read(_MOST_LINE_BYTES), b"")
@@ -81,7 +82,10 @@ class RejectedRows:
 
 
 def read(path: str) -> Iterator[RejectedContent]:
-    """Yield the rows of a rejected-rows file. Raises: FileNotFoundError; FormatError; OutputError."""
+    """Yield the rows of a file of rejected rows.
+
+    Raises: FileNotFoundError; FormatError if the file is damaged; OutputError if it cannot be read.
+    """
     with storage.read_stream(path) as stream:
         while line := stream.readline(_MOST_LINE_BYTES):
             try:

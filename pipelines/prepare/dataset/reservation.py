@@ -28,9 +28,9 @@ INGESTED = "rows-"
 def check(root: str, *, items: Mapping[str, Any] | None, overwrite: bool, former: Manifest | None = None) -> None:
     """Check that a job may write to the output, without changing anything.
 
-    `items`: the items that the fingerprint covers, if known. `former`: the finished dataset to append to; with
-    `overwrite` the job replaces an unfinished append. Raises: FingerprintMismatchError for another dataset in the
-    output, unless with `overwrite`; OutputError for anything else there.
+    `items`: the items that the fingerprint covers, None if not yet known. `former`: the finished dataset to append to;
+    with `overwrite` the job replaces an unfinished append. Raises: FingerprintMismatchError if the output has another
+    dataset, unless with `overwrite`; OutputError if it has anything else.
     """
     committed = _committed(root)
     names = [name for name in storage.list_names(root) if name != WORK_FOLDER]
@@ -54,7 +54,10 @@ def reserve(
     overwrite: bool,
     former: Manifest | None = None,
 ) -> None:
-    """Check the output like `check`; write `items`, the source's location and the tokenizer."""
+    """Check the output as `check` does, delete leftovers, and write `items`, the source's location and the tokenizer.
+
+    With `overwrite`, also delete the dataset in the output or, if `former` is given, only its unfinished append.
+    """
     check(job.root, items=items, overwrite=overwrite, former=former)
     if overwrite and former is None:
         clear(job.root)
@@ -76,7 +79,7 @@ def reserve(
 
 
 def sweep(root: str, *, ingested: str | None = None, overwrite: bool = False) -> None:
-    """Delete partial files, and ingested sources other than `ingested`."""
+    """Delete partial files, and the ingested copies of sources, except the copy in the folder `ingested`."""
     storage.sweep(root)
     for folder in (WORK_FOLDER, *FOLDERS):
         storage.sweep(storage.join(root, folder), inside=root, below=True)
@@ -84,16 +87,16 @@ def sweep(root: str, *, ingested: str | None = None, overwrite: bool = False) ->
 
 
 def recorded_form(root: str) -> Mapping[str, Any] | None:
-    """Return the record form of the dataset or unfinished job in `root`, if any."""
+    """Return the record form of the dataset or unfinished job in `root`, or None if there is none."""
     committed = _committed(root)
     options = [committed.options] if committed else [_read_job(root, name) for name in _work_names(root)]
     return options[0].get("form") if options else None
 
 
 def remove_copies(root: str, *, but: str | None, overwrite: bool = False) -> None:
-    """Delete the ingested sources in `root`, except `but`.
+    """Delete the ingested copies of sources in `root`, except the folder `but`.
 
-    Remote storage has no lock, so another job may be reading them: only `overwrite` deletes them there.
+    Remote storage has no lock, so another job may be reading the copies. They are deleted there only with `overwrite`.
     """
     if storage.local_path(root) is None and not overwrite:
         return
@@ -104,7 +107,7 @@ def remove_copies(root: str, *, but: str | None, overwrite: bool = False) -> Non
 
 
 def require_own(job: Job) -> None:
-    """Check that no other job has started over and deleted this job's files. Raises: OutputError."""
+    """Check that no other job has deleted this job's files to start over. Raises: OutputError if the files are gone."""
     if not storage.exists(job.work_path(JOB_FILE)):
         raise OutputError(
             f"{job.work_path()}: the files of this job are gone: another job has started over, or they were deleted",
@@ -145,10 +148,9 @@ def _fingerprints(committed: Manifest) -> set[str]:
 
 
 def _committed(root: str) -> Manifest | None:
-    """Return the manifest in `root`; None if there is none, or it is damaged or from another program."""
     try:
         return read_manifest(root)
-    except ManifestError:
+    except ManifestError:  # damaged, or from another program
         return None
 
 

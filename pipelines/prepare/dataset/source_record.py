@@ -19,23 +19,22 @@ _FILE = "source.json"
 
 
 def identity_of(manifest: Manifest) -> dict[str, Any]:
-    """Return a source's identity from the manifest, as `SourceListing.identity`."""
+    """Return the source's identity from a manifest, in the form of `SourceListing.identity`."""
     return {name: value for name, value in manifest.source.items() if name not in ("splits", "origins")}
 
 
 def files_of(manifest: Manifest) -> list[Mapping[str, Any]]:
-    """Return the entries of the source's files; empty for the Hub, or if the manifest holds only their digest."""
+    """Return the manifest's entries of source files; empty for the Hub, or if the manifest has only their digest."""
     files = manifest.source.get("files", ())
     return [] if isinstance(files, Mapping) else list(files)
 
 
 def origin_of(manifest: Manifest, split: str) -> str:
-    """Return the source split of a dataset's split."""
+    """Return the name of the source split that a split of the dataset was made from."""
     return str(manifest.source.get("origins", {}).get(split, split))
 
 
 def source_path(root: str, fingerprint: str) -> str:
-    """Return the path of source.json."""
     return storage.join(root, WORK_FOLDER, fingerprint, _FILE)
 
 
@@ -58,7 +57,7 @@ def read(root: str, fingerprint: str) -> Mapping[str, Any]:
 
 
 def location_of(config: SourceConfig, found: OpenedSource, functions: Sequence[UserFunction] = ()) -> dict[str, Any]:
-    """Return the entries of source.json: pinned locations, without credentials."""
+    """Return the entries of source.json: the source's location with its pinned revision, without credentials."""
     identity = found.listing.identity
     place = {
         "dataset": _address(config.dataset, identity),

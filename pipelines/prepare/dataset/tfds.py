@@ -3,8 +3,9 @@
 The formats are TFDS's: a DatasetInfo message (core/proto/dataset_info.proto) and the JSON of a FeaturesDict
 (core/proto/feature.proto), where 64-bit numbers are strings.
 
-Datasets of three kinds get no such files: with gzip, because TFDS would report damage; with records of several lengths,
-because these have no common shape; after an append, because TFDS expects the same number of shards in all file names.
+Three kinds of datasets get no such files: with gzip, because TFDS would report damage; with records of several lengths,
+because the records have no common shape; after an append, because TFDS expects the same number of shards in all file
+names.
 """
 
 import json

@@ -1,1 +1,1 @@
-"""Export of a finished dataset to the formats of other trainers, with a writer per format and a task per shard."""
+"""Export of a finished dataset to the formats of other trainers. Each format has a writer, each shard a task."""

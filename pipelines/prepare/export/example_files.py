@@ -27,7 +27,7 @@ _NO_TAG = -1
 
 
 class ExampleWriter(Writer):
-    """Base class of writers of `tf.train.Example`s. `file_format`: the format's name in TFDS."""
+    """Base class for writers of `tf.train.Example`s. `file_format`: TFDS's name for the file format."""
 
     file_format: str
 
@@ -36,7 +36,7 @@ class ExampleWriter(Writer):
 
     @property
     def schema(self) -> Schema:
-        """The schema after --rename and --drop. Raises: ConfigError or SchemaError if these options do not fit it."""
+        """The schema after --rename and --drop. Raises: ConfigError or SchemaError if the options do not fit."""
         chosen = self._settings.chosen(self._manifest.schema.names)
         kept = [feature for feature in self._manifest.schema.features if feature.name in chosen]
         return Schema(tuple(dataclasses.replace(feature, name=chosen[feature.name]) for feature in kept))

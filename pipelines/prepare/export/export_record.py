@@ -29,7 +29,7 @@ def _path(value: Any) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExportedFile:
-    """A file of an export: its name (with its folder, if any), size and digest."""
+    """A file of an export. `name` includes the file's folder, if it is in one."""
 
     name: Annotated[str, _path]
     num_bytes: Count
@@ -37,14 +37,14 @@ class ExportedFile:
 
     @classmethod
     def of(cls, name: str, content: Any) -> ExportedFile:
-        """Describe the file `name` with this bytes-like content."""
+        """Return the entry of the file `name` with this bytes-like content."""
         view = memoryview(content)
         return cls(name=name, num_bytes=view.nbytes, sha256=hashlib.sha256(view).hexdigest())
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExportedShard:
-    """Receipt for an exported shard, with its files. `counts`: `Writer.counts`, may be empty."""
+    """Receipt for an exported shard, with its files. `counts`: the figures in `Writer.counts`, if any."""
 
     split: Name
     shard: Name
@@ -57,7 +57,7 @@ class ExportedShard:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExportRecord:
-    """Record of a finished export. `items`: everything that affects its files. `key`: the digest of `items`."""
+    """Record of a finished export. `items`: everything that affects the files. `key`: the digest of `items`."""
 
     key: str
     items: Mapping[str, Any]
@@ -66,7 +66,7 @@ class ExportRecord:
 
 
 def dump(content: ExportedShard | ExportRecord) -> bytes:
-    """Return the canonical JSON of a receipt or a record."""
+    """Return the canonical JSON of a shard's receipt, or of an export's record."""
     document = dataclasses.asdict(content)
     if isinstance(content, ExportRecord):
         document |= {"format": _FORMAT, "format_version": _VERSION}
@@ -99,7 +99,7 @@ def read(root: str) -> ExportRecord | None:
 
 
 def problems(root: str, record: ExportRecord) -> Iterator[tuple[str, str]]:
-    """Yield the name and the problem ('' if intact) of each file of the export in `root`."""
+    """Yield the name and the problem ('' if intact) of each file that the record of the export in `root` lists."""
     for file in (*(file for shard in record.shards for file in shard.files), *record.files):
         digest, num_bytes = hashlib.sha256(), 0
         try:
@@ -117,7 +117,7 @@ def problems(root: str, record: ExportRecord) -> Iterator[tuple[str, str]]:
 
 
 def receipt_of(content: bytes) -> ExportedShard | None:
-    """Parse a receipt; return None if `content` is not a receipt."""
+    """Parse a shard's receipt; return None if `content` is not a receipt."""
     try:
         receipt: ExportedShard = decoded(ExportedShard, json_fields.load(content))
         return receipt

@@ -20,7 +20,7 @@ def _pairs(texts: Iterable[str]) -> tuple[tuple[str, str], ...]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExportSettings:
-    """Configuration of an export. `renamed`: pairs (old name, new name). `splits`: empty to export all."""
+    """Configuration of an export. `renamed`: pairs (old name, new name). `splits`: empty for all splits."""
 
     to: ExportFormat = option("Format of the export.")
     renamed: tuple[tuple[str, str], ...] = option(
@@ -71,7 +71,10 @@ class ExportSettings:
             )
 
     def chosen(self, names: Iterable[str]) -> dict[str, str]:
-        """Map the names of kept columns to their names in the export. Raises: ConfigError for wrong or equal names."""
+        """Return the new name of each column that is kept, by old name.
+
+        Raises: ConfigError if an option names an unknown column, two columns get the same name, or no column is kept.
+        """
         names = tuple(names)
         new = dict(self.renamed)
         if unknown := [name for name in (*new, *self.dropped) if name not in names]:
@@ -89,7 +92,7 @@ class ExportSettings:
         return chosen
 
     def to_json(self) -> Mapping[str, Any]:
-        """Return the settings that affect the files' content, except the splits, as stored in export.json."""
+        """Return the settings that affect the files' content, except the choice of splits, for export.json."""
         return {
             "to": self.to,
             "rename": dict(self.renamed),

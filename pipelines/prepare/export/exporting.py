@@ -1,7 +1,7 @@
 """Steps of an export: check the request, claim the folder, run a task for each shard, commit.
 
-docs/format.md describes the output. Finished shards with the same key are kept; the key is the digest of everything
-that affects the files. A shard is exported only after it was read completely and its digest matches the manifest.
+docs/format.md describes the output. Finished shards with the same key, the digest of everything that affects the files,
+are kept. A shard is exported only after it was read completely and its digest matches the manifest.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ WRITERS: dict[ExportFormat, type[Writer]] = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Exported:
-    """Result of an export to `root`. `shards_kept`: number of shards that earlier runs exported."""
+    """Result of an export to the folder `root`. `shards_kept`: number of shards that earlier runs exported."""
 
     root: str
     shards: tuple[ExportedShard, ...] = dataclasses.field(repr=False)
@@ -117,9 +117,9 @@ def export(root: str, settings: ExportSettings, *, watch: Watch = unwatched) -> 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExportTask:
-    """Task that exports one shard. `key`: name of the work folder.
+    """Task that exports one shard. `stem`: the shard's name in names of exported files. `key`: name of the work folder.
 
-    `manifest`: the dataset's, without splits, and with the shard's row length.
+    `manifest`: the dataset's manifest without splits, with this shard's record length.
     """
 
     root: str
@@ -239,7 +239,7 @@ class _Job:
 
 
 def export_shard(task: ExportTask, progress: Progress) -> dict[str, int]:
-    """Export one shard, and return its number of rows.
+    """Export one shard, and return the number of rows as `{"rows": number}`.
 
     Raises: CorruptRecordError if the shard does not match the manifest; OutputError if a file cannot be written.
     """

@@ -24,11 +24,11 @@ class OlmoWriter(Writer):
         self.require_held((*OF_DOCUMENTS, "loss_mask"))
 
     def files(self, batches: Iterator[Columns]) -> dict[str, bytes]:
-        """Encode batches. Count the documents without an EOS at the end, or with one before it."""
         schema, facts = self._manifest.schema, self._manifest.tokenizer
         columns, lengths = token_columns.joined_documents(batches, self._manifest)
         ends = np.cumsum(lengths[lengths > 0])
         starts = np.append(0, ends)[:-1]
+        # OLMo-core cuts local files at each EOS, so a document needs one at its end and none before.
         self.counts = {
             "documents": len(ends),
             "not_by_eos": _not_by_eos(columns["input_ids"], starts, ends, facts.end_id),
@@ -43,7 +43,6 @@ class OlmoWriter(Writer):
         return files
 
     def note(self, counts: Mapping[str, int]) -> str:
-        """Return a warning if OLMo-core would divide local files into different documents."""
         if not counts["not_by_eos"]:
             return ""
         return (

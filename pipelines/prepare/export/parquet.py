@@ -29,7 +29,7 @@ from tfrecord_io.manifest import Shard
 class ParquetWriter(Writer):
     """Writer of Parquet files and a dataset card.
 
-    `group_tokens`: approximate number of tokens in a row group; 2^21 tokens are 8 MB of token ids.
+    `group_tokens`: approximate number of tokens in a row group; 2^21 tokens take 8 MB as token ids.
     """
 
     packages, suffix, group_tokens = ("pyarrow",), ".parquet", 1 << 21
@@ -56,8 +56,8 @@ class ParquetWriter(Writer):
             settings.chosen(next(iter(self._rows([no_rows]))))
 
     def files(self, batches: Iterator[Columns]) -> dict[str, pa.Buffer]:
-        """Encode batches as a Parquet file. Row groups have a fixed size, so the file does not depend on batches."""
         sink = pa.BufferOutputStream()
+        # Row groups of a fixed size, so that batch sizes do not affect the file.
         group_rows = max(1, self.group_tokens // self._manifest.row_length)
         with contextlib.ExitStack() as closing:
             writer, rest = None, None
@@ -131,7 +131,7 @@ def _opened(sink: Any, schema: pa.Schema) -> pq.ParquetWriter:
         compression_level=1,
         use_dictionary=False,
         use_byte_stream_split=numbers,
-        write_statistics=False,  # they cost a tenth of the time
+        write_statistics=False,  # statistics cost a tenth of the time
     )
 
 

@@ -13,7 +13,10 @@ _LOGIN = "run `hf auth login` with a token that may write there, or set HF_TOKEN
 
 
 def prepare(name: str, output: str) -> None:
-    """Create the private dataset `name` unless it exists. Raises: ConfigError for a wrong option; OutputError."""
+    """Create the private Hub dataset `name` unless it exists. `output`: folder for the export.
+
+    Raises: ConfigError if the name is invalid or `output` is not local; OutputError if the Hub refuses.
+    """
     import huggingface_hub
 
     if storage.local_path(output) is None:
@@ -27,7 +30,7 @@ def prepare(name: str, output: str) -> None:
 
 
 def upload(name: str, folder: str) -> None:
-    """Upload the export in `folder`, except files that the Hub dataset already has. Raises: OutputError."""
+    """Upload the export in `folder`, except files that the Hub has. Raises: OutputError if the Hub refuses."""
     import huggingface_hub
 
     with _as_output_error(name):

@@ -1,4 +1,4 @@
-"""Records without padding: values per token as ragged columns, and labels as Hugging Face's trainers expect them.
+"""Records without padding: values per token as ragged columns, and labels as Hugging Face trainers expect them.
 
 Cross-entropy in PyTorch and `transformers` ignores the label -100.
 """
@@ -21,7 +21,11 @@ _OF_DOCUMENTS = ("input_ids", "attention_mask", "labels")
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ExportedColumn:
-    """Column of N rows: dense values [N, ...] if `counts` is None, else flat values with int64 [N] `counts` per row."""
+    """A column with N rows.
+
+    If `counts` is None, `values` has the shape [N, ...]. Otherwise `values` is flat, and `counts`, int64 [N], is the
+    number of values in each row.
+    """
 
     values: np.ndarray
     counts: np.ndarray | None = None
@@ -44,7 +48,7 @@ def _segment_lengths(segment_ids: np.ndarray) -> ExportedColumn:
 def unpadded(
     columns: Columns, manifest: Manifest, *, extra: tuple[str, ...], join_prompts: bool = False
 ) -> dict[str, ExportedColumn]:
-    """Return the columns of records without padding. `extra`: columns to write even if implied (`--add`).
+    """Return the columns of records without padding. `extra`: columns to add even if other columns imply them.
 
     Preference pairs have chosen_ids, rejected_ids and, without `join_prompts`, prompt_ids. Other records have
     input_ids; labels, if some tokens are not learned or the record has a target; position_ids and seq_lengths, if rows
@@ -107,9 +111,10 @@ def _pairs(columns: Columns, manifest: Manifest, *, join_prompts: bool) -> dict[
 def documents(
     batches: Iterable[Columns], manifest: Manifest, *, extra: tuple[str, ...] = ()
 ) -> Iterator[dict[str, ExportedColumn]]:
-    """Yield the columns of `unpadded` with one row per document.
+    """Yield the columns of `unpadded`, with one row per document.
 
-    A document is a row (`pad`), a segment (`pack`), or the tokens up to the next EOS or the shard's end (`concat`).
+    A document is a record (`pad`), a segment of a record (`pack`), or the tokens up to the next EOS or the end of the
+    shard (`concat`).
     """
     parts = (unpadded(columns, manifest, extra=extra) for columns in batches)
     if manifest.schema.with_role("num_tokens") is not None:
@@ -128,7 +133,7 @@ def documents(
 
 
 def joined_documents(batches: Iterable[Columns], manifest: Manifest) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Return the flat columns of all `documents` of a shard, and each document's number of tokens, int64 [D]."""
+    """Return the flat columns of a shard's D documents, and the number of tokens in each document, int64 [D]."""
     parts = list(documents(batches, manifest))
     lengths = [part["input_ids"].counts for part in parts if part["input_ids"].counts is not None]
     empty: dict[str, np.ndarray] = {"input_ids": np.zeros(0, np.int32), "labels": np.zeros(0, np.int64)}

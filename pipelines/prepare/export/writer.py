@@ -16,9 +16,9 @@ OF_DOCUMENTS: tuple[Role, ...] = ("token_ids", "attention_mask", "num_tokens", "
 
 
 class Writer(abc.ABC):
-    """Export of a dataset in one format.
+    """Base class for writers of one format.
 
-    `packages`: libraries whose versions affect the bytes. `counts`: figures that `files` collects for `note`.
+    `packages`: libraries with versions that affect the bytes. `counts`: figures that `files` collects for `note`.
     """
 
     packages: tuple[str, ...] = ()
@@ -29,27 +29,30 @@ class Writer(abc.ABC):
 
     @abc.abstractmethod
     def check(self) -> None:
-        """Check that the dataset can be exported with these settings. Raises: ConfigError; SchemaError."""
+        """Check that the dataset can be exported with these settings. Raises: ConfigError or SchemaError if not."""
 
     @abc.abstractmethod
     def files(self, batches: Iterator[Columns]) -> Mapping[str, Any]:
-        """Encode the decoded records of a shard; return the content of its files by name.
+        """Encode the decoded records of one shard; return the content of the shard's files by name.
 
-        Names contain {} in place of the shard's name without its suffix.
+        In the names, {} stands for the shard's name without its suffix.
         """
 
     def files_beside(self, exported: Mapping[str, Sequence[tuple[Shard, ExportedFile]]]) -> dict[str, bytes]:
-        """Return the content of additional files by name. `exported`: by split, each shard with its first file."""
+        """Return the content of additional files by name. `exported`: shards by split, each with its first file."""
         del exported
         return {}
 
     def note(self, counts: Mapping[str, int]) -> str:
-        """Return a warning based on the counts of all shards, or ''."""
+        """Return a warning, or '' for none. `counts`: sums of `Writer.counts` over all shards."""
         del counts
         return ""
 
     def require_held(self, roles: Sequence[Role]) -> None:
-        """Check that features with `roles` are kept, and all others are dropped or constant. Raises: ConfigError."""
+        """Check that the export loses nothing: features with `roles` are kept, all others dropped or constant.
+
+        Raises: ConfigError if a feature would be lost, or a needed one is dropped.
+        """
         settings, schema = self._settings, self._manifest.schema
         settings.chosen(schema.names)
         if schema.with_role("token_ids") is None:

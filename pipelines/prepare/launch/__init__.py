@@ -1,1 +1,1 @@
-"""Launchers of builds, estimates and tokenizer training runs, and of `doctor`, a check of an output before a build."""
+"""Launchers for builds, estimates and tokenizer training, and `doctor`, which checks an output before a build."""

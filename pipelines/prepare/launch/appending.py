@@ -1,6 +1,6 @@
 """Append new rows of the same source to a finished dataset, with unchanged options.
 
-The source must have exactly the files and rows in the manifest, followed by new ones. Old files are not read again.
+The source must begin with exactly the files and rows that the manifest lists. Old files are not read again.
 """
 
 from __future__ import annotations
@@ -38,14 +38,17 @@ class NothingNewError(SourceError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Append:
-    """An append to the finished dataset in `root` with the manifest `former`."""
+    """An append to the finished dataset in `root`, which has the manifest `former`."""
 
     root: str
     former: Manifest
 
     @classmethod
     def to(cls, root: str) -> Append:
-        """Open the dataset in `root` for an append. Raises: OutputError if there is none; ManifestError if damaged."""
+        """Open a finished dataset for an append.
+
+        Raises: OutputError if there is none; ManifestError if it is damaged.
+        """
         former = own_files.read_manifest(root)
         if former is None:
             raise OutputError(
@@ -58,7 +61,7 @@ class Append:
         return cls(root=root, former=former)
 
     def with_known_lengths(self, config: PrepareConfig) -> PrepareConfig:
-        """Replace `--bucket-lengths auto:K` in the config by the lengths of the dataset."""
+        """Return the config with the dataset's row lengths in place of `--bucket-lengths auto:K`."""
         layout, lengths = config.layout, self.former.bucket_lengths
         if not bucket_lengths.automatic_count(layout.bucket_lengths) or not lengths:
             return config
@@ -68,9 +71,8 @@ class Append:
     def require_same_request(self, config: PrepareConfig, listing: SourceListing, items: Mapping[str, Any]) -> None:
         """Check that options and source match the dataset, as far as possible before rows are located.
 
-        `items`: the fingerprint's content, without hold-outs.
-
-        Raises: FingerprintMismatchError; SourceError if an earlier revision cannot be listed any more.
+        `items`: the items that the fingerprint covers, without hold-outs. Raises: FingerprintMismatchError if they
+        differ; SourceError if an earlier Hub revision can no longer be listed.
         """
         # The source first: the options contain a default name that depends on it.
         if change := _source_change(source_record.identity_of(self.former), listing, config.source):
@@ -78,9 +80,10 @@ class Append:
         self._require_same_options(items, ignored=("hold_out",))
 
     def known_rows(self, config: PrepareConfig) -> dict[str, np.ndarray]:
-        """Return the rows per file, int64 [F], for the source splits that are completely in the dataset.
+        """Return the number of rows in each of a source split's F files, int64 [F], by source split.
 
-        Empty with user functions, since these are tested on rows of the whole split.
+        Contains only the source splits with all rows in the dataset. Empty if there are user functions, since these are
+        tested on rows of the whole split.
         """
         if config.source.functions:
             return {}
@@ -99,8 +102,8 @@ class Append:
     def new_rows(self, source: Source) -> Source:
         """Return the source with only its new rows, and only the splits that have any.
 
-        Raises: NothingNewError; FingerprintMismatchError if the dataset's rows of a split are not its first rows, or
-            come from a different source split.
+        Raises: NothingNewError if there are no new rows; FingerprintMismatchError if the rows requested for a split do
+            not begin with its rows in the dataset, or come from another source split.
         """
         splits = {}
         for name, split in source.splits.items():
@@ -127,17 +130,19 @@ class Append:
         )
 
     def items(self, items: Mapping[str, Any], splits: Mapping[str, SplitSource]) -> dict[str, Any]:
-        """Return the fingerprint's content with the new rows of `splits`. Raises: FingerprintMismatchError."""
+        """Return the items that the fingerprint of the append covers: `items` and the new rows of `splits`.
+
+        Raises: FingerprintMismatchError if the options differ from the dataset's.
+        """
         self._require_same_options(items)
         rows = {name: [list(span) for span in split.ranges] for name, split in sorted(splits.items())}
         return {**items, "append": {"to": self.former.fingerprint, "rows": rows}}
 
     def continued(self, job: Job, observed: ColumnPlan) -> Job:
-        """Return the job as an append: its splits continue the tasks and rows of the dataset.
+        """Return the job as an append: its splits continue the task and row numbers of the dataset.
 
-        `observed`: with the label names of the new rows.
-
-        Raises: FingerprintMismatchError if the new rows have different classes or features.
+        `observed`: the column plan with the label names of the new rows. Raises: FingerprintMismatchError if the new
+        rows have different classes or features.
         """
         known = self.former.label_names or ()
         plans = [plan for plan in (observed.label, observed.tags) if plan is not None]
@@ -166,7 +171,7 @@ class Append:
         return tuple((start, stop) for start, stop in self.former.source["splits"].get(split, ()))
 
     def _require_same_options(self, items: Mapping[str, Any], *, ignored: tuple[str, ...] = ()) -> None:
-        aside = {"append", "form", "source", *ignored}  # `continued` compares the form
+        aside = {"append", "form", "source", *ignored}  # `continued` compares the record form
         before, now = (
             {name: value for name, value in options.items() if name not in aside}
             for options in (self.former.options, items)
@@ -234,12 +239,11 @@ def _file_change(file: Entry, later: Sequence[Entry], index: int, *, split: str)
 
 
 def _rest(before: RowRanges, asked: RowRanges) -> RowRanges | None:
-    """Return the `asked` rows that follow `before`; None unless `asked` begins with all rows of `before`."""
     rest = list(reversed(asked))
     for start, stop in before:
         while start < stop:
             if not rest or rest[-1][0] != start:
-                return None
+                return None  # `asked` does not begin with all rows of `before`
             _, end = rest.pop()
             start = min(end, stop)
             if start < end:

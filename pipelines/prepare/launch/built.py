@@ -1,4 +1,4 @@
-"""Result of a build, with its table for notebooks. This module has no large imports."""
+"""Result of a build, and its HTML table for notebooks. This module has no large imports."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Built:
-    """Result of `build`: the dataset in `root`. `shards_kept` were finished by earlier runs."""
+    """Result of `build`: the dataset in `root`. `shards_kept`: number of shards that earlier runs finished."""
 
     root: str
     manifest: Manifest = dataclasses.field(repr=False)

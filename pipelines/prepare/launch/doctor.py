@@ -32,7 +32,7 @@ _LEAST_FREE_BYTES = 1 << 30
 
 
 def describe_machine() -> dict[str, str]:
-    """Return versions, cores and memory by name, for a bug report."""
+    """Return package versions, the number of cores and the memory, as texts by name, for a bug report."""
     facts = {
         "prep-tfrecords": tfrecord_io.__version__,
         "python": f"{platform.python_version()} on {platform.system()} {platform.machine()}",
@@ -46,9 +46,10 @@ def describe_machine() -> dict[str, str]:
 
 
 def diagnose(output: str, *, region: str | None = None) -> Iterator[Check]:
-    """Yield the checks of `output`, until one fails that all others depend on. Raises: ConfigError.
+    """Yield the checks of `output`. End early if a check fails that all others depend on.
 
-    `region`: region or zone of the TPU that will read the output.
+    `region`: region or zone of the TPU that will read the output. Raises: ConfigError if the address or the credentials
+    are invalid.
     """
     bucket, folder = bucket_of(output), storage.local_path(output)
     if bucket is not None:

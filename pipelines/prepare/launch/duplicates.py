@@ -1,4 +1,4 @@
-"""Find duplicate and contaminated rows before the plan, with the build's own runner.
+"""Find duplicate and contaminated rows before the shards are planned, with the build's own runner.
 
 The result is stored in OUT/.prep/FINGERPRINT/decided/SPLIT.parquet for later runs of the same build.
 """
@@ -41,7 +41,10 @@ _TASK_BYTES = 64 << 20
 
 
 def evaluation_runs(config: SourceConfig) -> EvaluationRuns | None:
-    """Return the hashed word runs of the --decontaminate sets, if any. Raises: SourceError; ConfigError."""
+    """Return the hashes of all runs of consecutive words in the --decontaminate sets; None without such sets.
+
+    Raises: SourceError if a set cannot be read; ConfigError if it lacks the column.
+    """
     if not config.decontaminate:
         return None
     sets: dict[str, list[np.ndarray]] = {}
@@ -92,9 +95,10 @@ def mark(
     runner: Runner,
     fingerprint: str,
 ) -> dict[str, SplitSource]:
-    """Return the splits with readers that filter duplicate and contaminated rows.
+    """Return the splits with readers that leave out duplicate and contaminated rows.
 
-    Raises: ConfigError if the options do not fit the dataset; as `Runner.run`.
+    `runs`: the result of `evaluation_runs`. Raises: ConfigError if the options do not fit the dataset; the errors of
+    `Runner.run`.
     """
     if runs is not None and columns.nested:
         raise ConfigError(

@@ -23,17 +23,17 @@ from tfrecord_io.manifest import HELD_OUT, NOT_HELD_OUT, is_filtered
 
 _PERCENTILES = (5, 25, 50, 75, 95, 99, 100)
 _LONGEST = 8192
-# Number of lengths in the cost of `pad` with --bucket-lengths.
+# Number of row lengths when the cost of `pad` with --bucket-lengths is estimated.
 _BUCKETS = 4
 _LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096, 8192)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cost:
-    """Cost of one layout with records of `length` tokens for the rows of a split.
+    """Cost of storing a split's rows in one layout, in records of `length` tokens.
 
-    `padding`, `tokens_cut` and `rows_cut` are shares of positions, tokens and rows. `lengths`: the record lengths, if
-    there are several.
+    `padding`: fraction of the positions that are padding. `tokens_cut`: fraction of the rows' tokens that are cut off.
+    `rows_cut`: fraction of the rows that lose tokens. `lengths`: the record lengths, if there are several.
     """
 
     layout: str
@@ -46,19 +46,21 @@ class Cost:
 
     @property
     def waste(self) -> float:
-        """Padded positions and cut tokens, per token of the rows."""
+        """Number of padding positions and cut tokens, divided by the number of tokens in the rows."""
         kept = 1 - self.tokens_cut
         return kept / max(1 - self.padding, 1e-9) - kept + self.tokens_cut
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """Estimate of one split.
+    """Estimate of one split of the output.
 
-    Tokens include special tokens. `rows_rejected`: a lower bound unless the split was read completely. `seconds`:
-    time to tokenize on this machine, without start-up. `rows_in_other_splits`: rows moved by --hold-out.
-    `filtered`: `rows_filtered` by reason. `fim`: rows by kind of fill-in-the-middle. `row`: the unit of a text file
-    that makes a row. `side_percentiles`: tokens of the prompt with each answer of a pair. `requests`: to the Hub.
+    Token counts include special tokens. `rows_rejected` is a lower bound unless the whole split was read. `filtered`:
+    the number of filtered rows by reason. `rows_in_other_splits`: rows that --hold-out puts into other splits.
+    `seconds`: time to tokenize on this machine, without start-up. `token_percentiles`: tokens per row by percentile.
+    `side_percentiles`: the same for each answer of preference pairs, prompt included. `fim`: rows by kind of
+    fill-in-the-middle. `row`: for text files, the unit that becomes a row. `requests`: maximum number of requests to
+    the Hub.
     """
 
     split: str
@@ -151,11 +153,11 @@ def _percentiles(row_tokens: np.ndarray) -> dict[int, int]:
 def compare(
     row_tokens: np.ndarray, *, rows: int, length: int, longest: int, joined: bool, most: int | None = None
 ) -> tuple[Cost, ...]:
-    """Compare the costs of `pad`, of `pad` with buckets, and, if rows may be `joined`, of `concat` and `pack`.
+    """Return the costs of `pad`, of `pad` with buckets, and, if rows may be `joined`, of `concat` and `pack`.
 
-    `pad` has costs for `length` and each usual length up to `longest`; the buckets are the best few lengths up to
-    `length`. `row_tokens` int64 [N]: full lengths of N sampled rows, out of `rows`. `most`: maximum number of documents
-    in a record of `pack`.
+    `row_tokens` int64 [N]: uncut lengths of N sampled rows. `rows`: number of rows in the split. `pad` is tried with
+    `length` and with each usual length up to `longest`; the buckets are the best few lengths up to `length`. `most`:
+    maximum number of documents in a record of `pack`.
     """
     total = int(row_tokens.sum())
     if not total:

@@ -1,8 +1,8 @@
-"""Locate the rows of a source; ingest rows that cannot be read in place into a Parquet copy.
+"""Locate the rows of a source, and ingest rows that cannot be read in place: write them to a Parquet copy.
 
 The copy is in OUT/.prep/rows-DIGEST, or for `plan` in a temporary folder. Remote workers cannot read this machine's
-disk or use the user's credentials. So local processes ingest such files, or copy them byte for byte if they are Parquet
-that needs no ingest.
+disk or use the user's credentials. So local processes ingest such files. Parquet files that need no ingest are copied
+byte for byte.
 """
 
 import dataclasses
@@ -39,11 +39,10 @@ def locate_rows(
     known: Mapping[str, np.ndarray] | None,
     progress: Progress,
 ) -> tuple[dict[str, Groups], str]:
-    """Return the row groups of `splits`, in files that workers can read, and the folder of the ingested copy.
+    """Return the row groups of each split, in files that workers can read, and the folder for the ingested copy.
 
-    `columns` and `known`: as in `opening.locate_rows`.
-
-    Raises: SourceError if rows cannot be read; OutputError if the copy cannot be written.
+    `columns`: names of the columns to read, None for all. `known`: see `opening.locate_rows`. Raises: SourceError if
+    rows cannot be read; OutputError if the copy cannot be written.
     """
     root = config.output.root
     folder = opened.copy_folder(storage.join(root, WORK_FOLDER))
@@ -80,7 +79,7 @@ def _with_copies(opened: OpenedSource, splits: Collection[str], *, root: str, fo
 
 
 def _is_readable(file: DataFile, opened: OpenedSource, *, root: str) -> bool:
-    """Return whether workers can read a file. Remote workers are assumed to share the disk of the output."""
+    # Remote workers are assumed to share the disk of the output.
     if "://" not in file.path and storage.local_path(root) is not None:
         return True
     return access.is_readable_by_workers(file, needs_token=opened.listing.needs_token)
@@ -97,7 +96,7 @@ def ingest_files(
     runner: Runner,
     progress: Progress,
 ) -> None:
-    """Ingest a source on `runner` as job `name`-ingest if all workers can read the files, else in local processes."""
+    """Ingest a source as job `name`-ingest: on `runner` if its workers can read all files, else in local processes."""
     reservation.remove_copies(root, but=source.folder)  # there may not be room for two copies
     files = {file.path: file for stream in source.streams.values() for file in stream.files}.values()
     if not files or not all(_is_readable(file, opened, root=root) for file in files):

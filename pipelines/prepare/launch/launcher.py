@@ -46,7 +46,7 @@ _log = logging.getLogger(__name__)
 def build(config: PrepareConfig, *, watch: Watch = unwatched) -> Built:
     """Build the dataset, keeping the shards that an earlier run of the same build finished.
 
-    Raises: a PrepError for every fault that a user can cause. Unless this returns, no manifest is written.
+    Raises: a PrepError for every fault that a user can cause. Unless this function returns, no manifest is written.
     """
     root, handler = logging.getLogger(), logging.lastResort or logging.NullHandler()
     if not root.handlers:  # Beam would configure it, and then the caller's `logging.basicConfig` would do nothing
@@ -75,7 +75,7 @@ def _build(config: PrepareConfig, *, watch: Watch) -> Built:
             dataset, made = own_files.require_manifest(root), 0
             kept = sum(len(split.shards) for split in dataset.splits.values())
         except FingerprintMismatchError:
-            # The user will choose another folder, so the copy of the rows is useless here.
+            # The user will choose another output folder, so the copy of the rows is useless here.
             reservation.remove_copies(root, but=None)
             raise
     here.end_idle()
@@ -133,7 +133,8 @@ def _make_missing(request: OpenRequest, runner: Runner, *, watch: Watch) -> tupl
         with watch(doing, num_rows, progress):
             dataset = _run(opened, missing, runner, progress=progress)
     except RowsRejectedError as error:
-        # Workers know a row only by its number in the split, and errors cross Beam as text.
+        # Workers know a row only by its number in the split, and errors cross Beam as text. So replace, for example,
+        # `train[6]` with "row 7 of reviews.jsonl".
         splits = "|".join(map(re.escape, sorted(opened.job.splits, key=len, reverse=True)))
         cause = re.sub(rf"(?<![\w.-])({splits})\[(\d+)\]", lambda found: _row_of_file(opened, found), error.cause)
         raise RowsRejectedError(cause, remedy=error.remedy) from error
@@ -143,7 +144,6 @@ def _make_missing(request: OpenRequest, runner: Runner, *, watch: Watch) -> tupl
 
 
 def _row_of_file(opened: OpenJob, found: re.Match[str]) -> str:
-    """Replace a match such as `train[6]` by "row 7 of reviews.jsonl"."""
     split = opened.job.splits[found[1]]
     files, rows = opened.request.source.listing.splits.get(split.source_split, ()), split.groups.source_rows
     if opened.identity["kind"] == "object" or len(files) != len(rows):
@@ -157,7 +157,6 @@ def _row_of_file(opened: OpenJob, found: re.Match[str]) -> str:
 
 
 def _plan(opened: OpenJob) -> list[ShardTask]:
-    """Return the tasks of all splits. Checks the known rejected rows and the disk space before anything is written."""
     config, splits = opened.config, opened.job.splits
     plans = {split: None if config.overwrite else plan_files.read(opened.job, split) for split in splits}
     for split, plan in plans.items():

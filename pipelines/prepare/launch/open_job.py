@@ -40,10 +40,10 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OpenRequest:
-    """Request with its source and tokenizer open, before its rows are located.
+    """Request for a build with its source and tokenizer open, before its rows are located.
 
-    `columns` and `encoder` are None if the columns depend on user functions, which need rows. `runs`: word runs of
-    the evaluation sets, None without --decontaminate.
+    `columns` and `encoder` are None if the columns depend on user functions, since these need rows. `runs`: hashed word
+    runs of the --decontaminate sets, if any. `length`: number of tokens in the longest record.
     """
 
     config: PrepareConfig
@@ -60,7 +60,7 @@ class OpenRequest:
 
     @property
     def former(self) -> Manifest | None:
-        """Manifest of the finished dataset to append to."""
+        """Manifest of the finished dataset to append to; None without --append."""
         return self.append.former if self.append else None
 
     @property
@@ -69,7 +69,7 @@ class OpenRequest:
         return layouts.inputs_of(self.config.layout, self.config.source)
 
     def needed_splits(self) -> Collection[str]:
-        """Return the source splits to read: all if class names may come from rows, else the requested ones."""
+        """Return the names of source splits to read: all if class names may come from rows, else the requested ones."""
         names, columns = list(self.source.listing.splits), self.columns
         needs_rows = columns is None or any(plan and plan.from_rows for plan in (columns.label, columns.tags))
         if needs_rows and self.append is None:  # with --append, the dataset has the class names
@@ -77,9 +77,9 @@ class OpenRequest:
         return selection.needed_source_splits(self.config.source, names)
 
     def fingerprint_items(self, form: Mapping[str, Any] | None, held: Sequence[HoldOut] = ()) -> dict[str, Any]:
-        """Return the fingerprint's content, with the `form` of records and the hold-outs `held`.
+        """Return the items that the fingerprint covers (docs/explanation/exactness.md has a table).
 
-        docs/explanation/exactness.md has a table of the items.
+        `form`: the features and classes of records, from `ShardSpec.form`. `held`: the hold-outs.
         """
         config = self.config
         versions = {
@@ -103,9 +103,9 @@ class OpenRequest:
         }
 
     def early_items(self) -> dict[str, Any] | None:
-        """Return the fingerprint's content, or None if some items depend on rows.
+        """Return the items that the fingerprint covers, before rows are located; None if some items depend on rows.
 
-        The form of records is taken from the output, and compared later.
+        The record form is the one that the output already has. It is compared with the actual form later.
         """
         config = self.config
         needs_rows = bucket_lengths.automatic_count(config.layout.bucket_lengths) or config.source.hold_out
@@ -129,7 +129,7 @@ class OpenRequest:
         return encoder
 
     def shard_spec(self, columns: ColumnPlan, encoder: layouts.BatchEncoder) -> ShardSpec:
-        """Return the job's `ShardSpec`."""
+        """Return everything that determines the bytes of the job's shards, except the rows."""
         config, label = self.config, (columns.label.feature,) if columns.label else ()
         return ShardSpec(
             columns=columns,
@@ -146,8 +146,8 @@ class OpenRequest:
 def open_request(config: PrepareConfig) -> OpenRequest:
     """Open the source and the tokenizer, and check everything that needs no rows. Writes nothing.
 
-    Raises: SourceError, TokenizerError, ColumnError or ConfigError; with `--append` also FingerprintMismatchError, or
-        as `Append.to`.
+    Raises: SourceError, TokenizerError, ColumnError or ConfigError; with `--append` also FingerprintMismatchError and
+        the errors of `Append.to`.
     """
     if (append := Append.to(config.output.root) if config.append else None) is not None:
         config = append.with_known_lengths(config)
@@ -169,7 +169,7 @@ def open_request(config: PrepareConfig) -> OpenRequest:
     )
     if append is not None:
         append.require_same_request(config, source.listing, request.fingerprint_items(append.former.options["form"]))
-    # The encoder is opened here to report tokenizer errors before anything is ingested.
+    # Open the encoder here to report tokenizer errors before anything is ingested.
     return dataclasses.replace(request, encoder=request.open_encoder(columns) if columns else None)
 
 
@@ -187,7 +187,8 @@ def find_source(
 ) -> tuple[opening.OpenedSource, ColumnPlan | None]:
     """Open the source and plan its columns from their types; the plan is None if user functions determine the columns.
 
-    `former`: as in `opening.open_source`. Raises: SourceError; ColumnError.
+    `former`: entries of the source files in the dataset to append to. Raises: SourceError if the source cannot be
+    opened; ColumnError if its columns do not fit.
     """
     opened = opening.open_source(config, columns=columns_read(config, inputs), former=former)
     if config.functions:
@@ -203,10 +204,10 @@ def find_source(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OpenJob:
-    """Job with located rows: `job` is the part that is sent to workers, without the locations of rows.
+    """A build with its rows located. `job` is the part that is sent to workers, without the locations of rows.
 
-    `items`: the fingerprint's content. `source_rows`: rows of each source split. `request`: with the lengths that
-    `--bucket-lengths auto` chose.
+    `items`: the items that the fingerprint covers. `source_rows`: number of rows in each source split. `request`: the
+    request with the row lengths that `--bucket-lengths auto:K` has chosen.
     """
 
     request: OpenRequest
@@ -221,11 +222,10 @@ class OpenJob:
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """Identity of the source, as in `SourceListing`."""
         return self.request.source.listing.identity
 
     def reserve(self) -> None:
-        """Claim the output and write the job's files."""
+        """Claim the output folder for the job, and write the job's files."""
         request = self.request
         place = source_record.location_of(self.config.source, request.source, request.functions)
         reservation.reserve(
@@ -247,8 +247,9 @@ def open_job(request: OpenRequest, *, runner: Runner, progress: Progress) -> Ope
 
     If a key first appears late in a file of JSON lines, the source is read again in larger chunks, up to 1 GB.
 
-    Raises: as `open_request`; SourceError if rows cannot be read; OutputError if they cannot be copied;
-        SplitNotFoundError; RowsRejectedError if `--bucket-lengths auto` finds no usable row.
+    Raises: the errors of `open_request`; SourceError if rows cannot be read; OutputError if they cannot be copied;
+        SplitNotFoundError if a requested split is missing; RowsRejectedError if `--bucket-lengths auto:K` finds no
+        usable row.
     """
     try:
         return _open_job(request, runner=runner, progress=progress)

@@ -1,7 +1,7 @@
 """Plan the splits of a job: sample rows, count unusable ones, cut blocks, and distribute the blocks over shards.
 
-Blocks are neighbouring rows if the sample has all rows, and otherwise parts of row groups. Unless rows may be rejected,
-an unusable row that is found later ends the job (`shard_writer.unusable_row`).
+A block is a run of neighbouring rows if the sample has all rows, and otherwise a part of a row group. If no row may be
+rejected, an unusable row that is found later ends the job (`shard_writer.unusable_row`).
 """
 
 import collections
@@ -36,7 +36,7 @@ Planned = tuple[planning.SplitPlan, Sample]
 
 
 def plan_splits(opened: OpenJob, splits: Iterable[str]) -> dict[str, Planned]:
-    """Sample and plan `splits`, and log warnings about them. Raises: ConfigError if there are too many shards."""
+    """Sample and plan `splits`, and log warnings. Raises: ConfigError for too many shards; the errors of `plan_one`."""
     planned = {split: plan_one(opened, split) for split in splits}
     _require_room(opened, planned)
     _warn_of_requests(opened, planned)
@@ -86,14 +86,14 @@ def _warn_of_requests(opened: OpenJob, planned: Mapping[str, Planned]) -> None:
 
 
 def hub_requests(groups: Groups, plan: planning.SplitPlan) -> int:
-    """Return the most requests to the Hub: one per file, and one for each run of rows that a shard takes from it."""
+    """Return the maximum number of requests to the Hub: two for each run of rows that a shard takes from a file."""
     if not groups.files[0].path.startswith("hf://"):
         return 0
     return 2 * len(cover(np.cumsum(groups.source_rows), plan.spans_of(0, plan.num_shards)))
 
 
 def plan_one(opened: OpenJob, split: str) -> Planned:
-    """Sample and plan one split. Raises: as `sampling.measure`; ConfigError if a shard has no room for one record."""
+    """Sample and plan a split. Raises: ConfigError if a shard can't hold a record; the errors of `sampling.measure`."""
     config, spec, source = opened.config, opened.job.spec, opened.job.splits[split]
     stages.begin(f"sampling {some(source.num_rows, 'row')} of {split}")
     sample = measure(spec, opened.encoder, source)
@@ -130,7 +130,7 @@ def _runs(opened: OpenJob, source: SplitSource, blocks: planning.Blocks, *, shar
 
 
 def forecast(spec: planning.ShardSpec, split: SplitSource, sample: Sample, *, block_rows: int) -> planning.Blocks:
-    """Cut the split into blocks of about `block_rows` rows or fewer, with their predicted bytes."""
+    """Cut the split into blocks of at most about `block_rows` rows, and predict the output bytes of each block."""
     read = sample.read
     if read.whole:
         predicted = np.where(read.usable, sample.sizes(read.text_bytes, np.arange(len(read.numbers))), 0.0)
@@ -150,7 +150,7 @@ def forecast(spec: planning.ShardSpec, split: SplitSource, sample: Sample, *, bl
 def _texts_of_groups(
     spec: planning.ShardSpec, split: SplitSource, sample: Sample
 ) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]:
-    """Return a function of group indices that gives the groups' text bytes per usable row and shares of usable rows.
+    """Return a function from row group indices to two arrays: text bytes per usable row, and shares of usable rows.
 
     The sampled rows give the ratio of text bytes to `Groups.num_bytes`, which counts other columns too.
     """
@@ -175,7 +175,7 @@ def _texts_of_groups(
 
 
 def nulls_by_reason(split: SplitSource, columns: ColumnPlan) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield (reason, number of nulls in each group, int64 [N]) for each column where a null makes a row unusable.
+    """Yield a reason for rejection and the nulls per row group, int64 [N], for each column that must have no nulls.
 
     Yields nothing if rows may be filtered, or if user functions may replace the nulls.
     """
@@ -190,7 +190,7 @@ def nulls_by_reason(split: SplitSource, columns: ColumnPlan) -> Iterator[tuple[s
 
 
 def _cut_groups(covered: Cover, predicted: np.ndarray, *, rows: int, row_bytes: float) -> planning.Blocks:
-    """Cut groups into blocks. A group slightly larger than a block stays whole, since a cut group is decoded twice."""
+    # A group slightly larger than a block stays whole, since a cut group is decoded twice.
     by_bytes = np.ceil(predicted / max(planning.ROOM * rows * row_bytes, 1.0)).astype(np.int64)
     parts = np.minimum(np.maximum((2 * covered.counts + rows) // (2 * rows), by_bytes), covered.counts)
     if (parts <= 1).all():
@@ -203,14 +203,14 @@ def _cut_groups(covered: Cover, predicted: np.ndarray, *, rows: int, row_bytes: 
 
 
 def find_unused(columns: ColumnPlan, split: SplitSource, read: ReadRows) -> UnusedRows:
-    """Count the rejected rows that are known from the sample, and the filtered rows if every row was read."""
+    """Count the rejected rows that are known from the sample, and the filtered rows if the sample has every row."""
     filtered, indices = split_reasons(read.reasons)
     rejected = collections.Counter[str](read.reasons[indices].tolist())
     rejected.update(row.reason for row in read.refused)
     first = [RejectedRow(row=int(read.numbers[at]), reason=str(read.reasons[at])) for at in indices[:NAMED_ROWS]]
     if not read.whole:
-        # As in `_texts_of_groups`, take the column with the most nulls. In a partly covered group, all rows outside may
-        # be null, so count only the nulls beyond their number.
+        # As in `_texts_of_groups`, take the column with the most nulls. If only part of a group is read, all of its
+        # other rows may be null, so count only the nulls in excess of their number.
         known = list(nulls_by_reason(split, columns))
         nulls = np.zeros(len(known), np.int64)
         for covered in covers(split.groups.ends, split.ranges) if known else ():

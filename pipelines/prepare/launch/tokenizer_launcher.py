@@ -34,7 +34,7 @@ _RECORDED = ("vocab_size", "special_tokens", "min_frequency", "lowercase", "samp
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainedTokenizer:
-    """Result of a training run on `columns`. `splits`: number of rows of each split, sampled or not."""
+    """A tokenizer trained on `columns`, with its evaluation. `splits`: number of rows in each split, sampled or not."""
 
     request: TokenizerRequest
     columns: tuple[str, ...]
@@ -73,7 +73,7 @@ class TrainedTokenizer:
 def train_tokenizer(request: TokenizerRequest, *, watch: Watch = unwatched) -> TrainedTokenizer:
     """Train a tokenizer and write its folder.
 
-    Raises: a PrepError for every fault that a user can cause. Unless this returns, no complete tokenizer is written.
+    Raises: a PrepError for every fault that a user can cause; then no complete tokenizer is written.
     """
     began = time.perf_counter()
     paths.require_dataset(request.source.dataset, *request.source.more_paths)

@@ -1,11 +1,11 @@
 """Storage addresses. A service with conditional writes needs a module like `storage.gcs`, and a line in `STORES`."""
 
-# Module in `storage` by scheme. All other schemes go through fsspec (`object_storage`).
+# Modules in `storage`, by URL scheme. All other schemes go through fsspec (`object_storage`).
 STORES = {"gs": "gcs", "gcs": "gcs"}
 ADDRESS = " or ".join(f"{scheme}://" for scheme in {STORES[scheme]: scheme for scheme in reversed(STORES)}.values())
 
 
 def bucket_of(path: str) -> str | None:
-    """Return the bucket of an address with a scheme in `STORES`, or None for other paths."""
+    """Return the bucket in an address with a scheme in `STORES`, or None for any other path."""
     scheme, separator, rest = path.partition("://")
     return rest.partition("/")[0] if separator and scheme in STORES else None

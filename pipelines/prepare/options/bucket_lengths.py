@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy as np  # imported in functions, since the command line imports this module
 
 _MOST_LENGTHS = 8
-# Larger numbers are typing mistakes: no machine has the memory for such rows.
+# Larger row lengths are typing mistakes: no machine has the memory for such rows.
 MOST_TOKENS = 1 << 22
 _AUTO = "auto:"
 _MULTIPLE = 8
@@ -25,9 +25,9 @@ _REMEDY = "write for example --bucket-lengths 64,128,256,512, or auto:4"
 
 
 def parse(option: str | Sequence[int], *, max_length: int | None) -> tuple[int, ...] | str:
-    """Parse --bucket-lengths; return `auto:K` unchanged.
+    """Parse --bucket-lengths into row lengths; return `auto:K` unchanged.
 
-    Raises: ConfigError unless the lengths ascend and end with `max_length`.
+    Raises: ConfigError unless the lengths ascend and end with `max_length`, if that is given.
     """
     if isinstance(option, str) and option.startswith(_AUTO):
         automatic_count(option)
@@ -67,7 +67,7 @@ def automatic_count(option: object) -> int | None:
 
 
 def length_index(lengths: Sequence[int], row_tokens: np.ndarray) -> np.ndarray:
-    """Return the index of the smallest length that holds each row, or else of the largest, int64 [N]."""
+    """Return for each of N rows the index of the smallest length that holds it, or else of the largest, int64 [N]."""
     import numpy as np
 
     return np.minimum(np.searchsorted(np.asarray(lengths), row_tokens), len(lengths) - 1)
@@ -78,8 +78,9 @@ def choose(
 ) -> tuple[int, ...]:
     """Choose at most `count` row lengths with the least padding for rows of `row_tokens` (int64 [N]) tokens.
 
-    Rows longer than `longest` are cut. With `fixed` the largest length is `longest`; otherwise the smallest multiple of
-    8 that holds all rows, up to `longest`. `weights` float64 [N]: rows per entry.
+    `weights` float64 [N]: number of rows that each entry stands for. Rows longer than `longest` are cut. With `fixed`,
+    the largest row length is `longest`; otherwise it is the smallest multiple of 8 that holds all rows, at most
+    `longest`.
     """
     import numpy as np
 
@@ -93,12 +94,9 @@ def choose(
 
 
 def _cheapest(lengths: np.ndarray, rows_before: np.ndarray, count: int) -> list[int]:
-    """Return the indices of at most `count` of the M `lengths`, always with the last, that need the least padding.
-
-    `rows_before` float64 [M + 1]: the number of rows that fit into a length before each index.
-    """
     import numpy as np
 
+    # rows_before[i]: number of rows that fit into the lengths before index i
     size = len(lengths)
     cost = lengths * rows_before[1:]
     came_from = [np.full(size, -1)]

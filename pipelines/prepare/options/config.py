@@ -43,7 +43,7 @@ def parse_size(text: str) -> int:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenizerConfig:
-    """The tokenizer to use. `chat_template`: text of a template that replaces the tokenizer's own."""
+    """The tokenizer to use. `chat_template`: text of a template to use in place of the tokenizer's own."""
 
     name: str = _tokenizer(
         "Hub id or folder of the tokenizer.",
@@ -71,7 +71,7 @@ class TokenizerConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OutputConfig:
-    """The output folder and its shards. An empty `name` is replaced in PrepareConfig by `default_name`."""
+    """The output folder and its shards. `default_name` replaces an empty `name` in PrepareConfig."""
 
     root: str = option(
         f"Folder or {ADDRESS} address.",
@@ -165,7 +165,7 @@ class PrepareConfig:
 
 
 def default_name(dataset: str, *more: str) -> str:
-    """Derive the shards' name from the last part of the dataset's id or path, or of the paths' common folder."""
+    """Return the last part of the dataset's id or path, or of the paths' common folder, as a name for shards."""
     if more:
         dataset = paths.common_folder((dataset, *more))
     parts = [part for part in re.split(r"[/\\]", without_access(dataset)) if part and not re.search(r"[*?\[]", part)]

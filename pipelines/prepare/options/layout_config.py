@@ -18,7 +18,7 @@ SpecialTokens = Literal["eos", "bos-eos", "tokenizer", "none"]
 Learn = Literal["all", "last", "each"]
 LearnNot = Literal["thoughts", "tool_calls", "thoughts,tool_calls"]
 
-# Each layout is a module in `layouts`. An option that only some layouts take lists them in `taken_with`.
+# Each layout is a module in `layouts`. An option for only some layouts lists them in `taken_with`.
 LayoutName = Literal["pad", "concat", "pack", "chat", "preference", "seq2seq", "tokens", "qa"]
 
 _layout = functools.partial(option, group="Layout")
@@ -34,10 +34,10 @@ _tokens = functools.partial(option, group="Layout tokens", taken_with=("tokens",
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LayoutConfig:
-    """The layout of texts in rows of `max_length` tokens.
+    """The layout: how texts become rows of `max_length` tokens.
 
-    `bucket_lengths`: ascending, the largest equal to `max_length`; the string `auto:K` until the launcher has chosen K
-    lengths. `chat_template`: the name of a template, or "default" for a template in TokenizerConfig.
+    `bucket_lengths`: ascending row lengths, the largest equal to `max_length`; the string `auto:K` until the launcher
+    has chosen K lengths. `chat_template`: name of a template, or "default" for the template in TokenizerConfig.
     """
 
     name: LayoutName = _layout(
@@ -188,7 +188,7 @@ class LayoutConfig:
 
     @property
     def buckets(self) -> tuple[int, ...]:
-        """The row lengths if there are several; empty while they are still `auto:K`."""
+        """The row lengths if there are several; empty while `bucket_lengths` is still `auto:K`."""
         return self.bucket_lengths if isinstance(self.bucket_lengths, tuple) else ()
 
     def non_default_options(self) -> dict[str, Any]:

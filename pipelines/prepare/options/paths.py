@@ -1,6 +1,6 @@
 """Early checks of the paths in DATASET and --tokenizer.
 
-They have no large imports, so that a misspelt path is reported at once.
+This module has no large imports, so that a misspelt path is reported at once.
 """
 
 import difflib
@@ -30,7 +30,7 @@ _FROM_TEKKEN = "convert it: AutoTokenizer.from_pretrained(FOLDER, mistral_format
 
 
 def is_data_file(path: str) -> bool:
-    """Return whether a name has a data file's suffix, apart from compression and the query of a URL."""
+    """Return whether a path or URL has a data file's suffix, optionally followed by a suffix of compression."""
     stem, suffix = posixpath.splitext(without_access(path).lower())
     return (posixpath.splitext(stem)[1] if suffix in _COMPRESSED else suffix) in _DATA
 
@@ -51,7 +51,10 @@ def names_files(dataset: str) -> bool:
 
 
 def require_dataset(dataset: str, *more: str) -> None:
-    """Check that local paths and globs exist. Raises: SourceError if one is missing, or for the name of a reader."""
+    """Check that local paths and globs exist.
+
+    Raises: SourceError if one is missing, or for a reader's name like csv.
+    """
     for name in map(os.path.expanduser, (dataset, *more)):
         if name in _READERS and not os.path.exists(name):
             raise SourceError(
@@ -70,7 +73,7 @@ def require_dataset(dataset: str, *more: str) -> None:
 
 
 def require_tokenizer(name: str) -> None:
-    """Check that a local tokenizer is a folder with a tokenizer's files. Raises: TokenizerError."""
+    """Check that a local tokenizer is a folder with a tokenizer's files. Raises: TokenizerError if it is not."""
     path = os.path.expanduser(name)
     if os.path.isfile(path):
         raise TokenizerError(
@@ -107,10 +110,7 @@ def read_template(path: str) -> str:
 
 
 def _refuse_links(folder: str, name: str) -> None:
-    """Check that no tokenizer file is a pipe or a link out of the folder, since the dataset would contain the target.
-
-    Links of the Hub's cache to its `blobs` are allowed.
-    """
+    # The dataset would contain the target of a link. Links of the Hub's cache to its `blobs` are allowed.
     own = [os.path.realpath(folder), os.path.realpath(os.path.join(folder, "..", "..", "blobs"))]
     inner = os.path.join(folder, "additional_chat_templates")
     for place in (folder, inner) if os.path.isdir(inner) else (folder,):
@@ -132,7 +132,7 @@ def _refuse_links(folder: str, name: str) -> None:
 
 
 def refuse_files_outside(folder: str, name: str) -> None:
-    """Check that a tokenizer's settings name no file outside its folder. Raises: TokenizerError."""
+    """Check that a tokenizer's settings name no file outside its folder. Raises: TokenizerError if they do."""
     if entry := file_outside(folder):
         raise TokenizerError(
             f"tokenizer {name!r}: {entry}, expected no file outside of its folder, since the dataset would contain it",
@@ -141,7 +141,7 @@ def refuse_files_outside(folder: str, name: str) -> None:
 
 
 def tokenizer_folder(name: str) -> str:
-    """Replace the folder of a finished dataset by its folder tokenizer/; return any other name unchanged."""
+    """Return the folder tokenizer/ of a finished dataset, or any other name unchanged."""
     folder, inner = os.path.expanduser(name), os.path.join(name, "tokenizer")
     is_dataset = os.path.isfile(os.path.join(folder, "manifest.json")) and os.path.isdir(os.path.expanduser(inner))
     return inner if is_dataset else name
@@ -174,7 +174,7 @@ def _nearest(path: str) -> str | None:
 
 
 def common_folder(paths: Sequence[str]) -> str:
-    """Return the deepest folder that contains all paths or URLs."""
+    """Return the deepest folder that contains all of the paths or URLs."""
     split = [posixpath.dirname(path).split("/") for path in paths]
     shared = itertools.takewhile(lambda parts: len(set(parts)) == 1, zip(*split, strict=False))
     return "/".join(parts[0] for parts in shared)

@@ -20,9 +20,9 @@ FunctionKind = Literal["map", "filter"]
 
 # Options that determine how `datasets` reads the files.
 SOURCE_OPTIONS = ("format", "data_files", "source_options", "sample_by")
-# Units of a text file that can make a row.
+# Units of a text file that can become a row.
 SAMPLES = ("line", "paragraph", "document")
-# Columns of each known form of conversations (see `columns.chats`).
+# Columns of each format of conversations that is recognized (see `columns.chats`).
 CHATS: Mapping[str, tuple[str, ...]] = {
     "messages": ("messages",),
     "ShareGPT": ("conversations",),
@@ -41,9 +41,9 @@ _FUNCTION = re.compile(r"(?:(?P<module>[^\W\d]\w*(?:\.[^\W\d]\w*)*):)?(?P<name>[
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FunctionOption:
-    """One `--map` or `--filter`: `spec` is `package.module:function`, or the name of a ready function.
+    """One `--map` or `--filter`. `spec`: `package.module:function`, or the name of a function in `pipelines.filters`.
 
-    Arguments may follow, as in `language(en, at_least=0.8)`. `source`: text of the module, if it is not in a file.
+    Arguments may follow the name, as in `language(en, at_least=0.8)`. `source`: the module's text, if it has no file.
     """
 
     kind: FunctionKind
@@ -61,7 +61,7 @@ class FunctionOption:
 
 
 class CalledFunction(NamedTuple):
-    """Parsed spec of a function: its module, its name, and its arguments after the table."""
+    """Parsed spec of a function: its module, its name, and the arguments that follow the table."""
 
     module: str
     name: str
@@ -70,12 +70,11 @@ class CalledFunction(NamedTuple):
 
     @property
     def is_ready(self) -> bool:
-        """Return whether the function is in `pipelines.filters`."""
         return self.module == _READY_MODULE
 
     @classmethod
     def of(cls, spec: str) -> CalledFunction:
-        """Parse the spec of a FunctionOption. Arguments become numbers if possible, otherwise text."""
+        """Parse the spec of a FunctionOption. Arguments become numbers if possible, otherwise strings."""
         match = _FUNCTION.match(spec)
         assert match is not None, "FunctionOption checks the spec"
         arguments = [text.strip() for text in match["arguments"].split(",")] if match["arguments"] else []
@@ -96,9 +95,9 @@ def _value(text: str) -> str | float:
 
 
 def parse_split(text: str) -> tuple[str, str]:
-    """Return the new name in a value of `--split` ('' for none), and the split of the source with its slices.
+    """Parse a value of `--split` into the new name ('' for none) and the source split with its slices.
 
-    Raises: ConfigError if the name cannot be part of a file name, or no split follows.
+    Raises: ConfigError if the name cannot be part of a file name, or no split follows it.
     """
     name, has_name, spec = text.partition("=")
     if not has_name:
@@ -114,9 +113,9 @@ def parse_split(text: str) -> tuple[str, str]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HoldOutOption:
-    """One `--hold-out`: the new split `name` gets rows of `split` (None: `train`, or the only split).
+    """One `--hold-out`: the new split `name` gets rows of the split `split`, or of `train` or the only split if None.
 
-    Exactly one of `share` (between 0 and 1) and `rows` (approximate) is set. `amount` is the text as typed.
+    Either `share` (a fraction between 0 and 1) or `rows` (approximate) is set. `amount`: the text as typed.
     """
 
     name: str
@@ -132,7 +131,7 @@ class HoldOutOption:
 
     @classmethod
     def parse(cls, text: str) -> HoldOutOption:
-        """Parse the value of `--hold-out`. Raises: ConfigError unless it is a name and an amount of rows."""
+        """Parse the value of `--hold-out`. Raises: ConfigError unless it has a name and an amount of rows."""
         name, _, amount = text.partition("=")
         match = _AMOUNT.match(amount.strip())
         if not SPLIT_NAME.match(name.strip()) or match is None:
@@ -166,9 +165,9 @@ def _column(text: str, *layouts: str, brief: str = "") -> Any:
 class SourceConfig:
     """The rows to read: dataset, splits, columns and functions.
 
-    `dataset`: a Hub id, a path, a glob or a folder. `object_splits`: splits of a Python object that is stored in the
-    folder `dataset` (see `ingest.objects`). `functions`: applied in order. Columns that only some layouts use are None
-    for the layout's default.
+    `dataset`: a Hub id, a path, a glob or a folder. `more_paths`: further paths of files. `object_splits`: splits of a
+    Python object that is stored in the folder `dataset` (see `ingest.objects`). `functions`: applied in order. A column
+    for only some layouts is None for the layout's default.
     """
 
     dataset: str

@@ -9,9 +9,9 @@ from tfrecord_io.shown import some
 
 
 def suggestion(name: str, known: Sequence[str]) -> str:
-    """Return `did you mean 'text'? ` with the most similar known name, or an empty string.
+    """Return `did you mean 'text'? ` with the most similar known name, or '' if none is similar.
 
-    A known name that contains `name` as a word is also similar, such as text_column for text.
+    A known name that contains `name` as a word, such as text_column for text, also counts as similar.
     """
     lower = {known_name.lower(): known_name for known_name in known}
     near = difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.6)
@@ -22,28 +22,28 @@ def suggestion(name: str, known: Sequence[str]) -> str:
 
 
 def listing(names: Sequence[str], *, most: int = 5) -> str:
-    """Join the first `most` names, and add the number of further ones."""
+    """Join the first `most` names with commas, and add the number of the others."""
     more = f" and {len(names) - most:,} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 
 
 def to_utf8(content: bytes) -> str:
-    """Return the remedy to convert a file to UTF-8. A byte order mark in `content` indicates UTF-16."""
+    """Return the remedy for a file that is not UTF-8. `content`: its beginning; a byte order mark indicates UTF-16."""
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "convert it to UTF-8: `iconv -f utf-16 -t utf-8 OLD > NEW`"
     return "convert it to UTF-8; for Latin-1, common in older data: `iconv -f latin1 -t utf-8 OLD > NEW`"
 
 
 def may_join(options: Mapping[str, Any]) -> bool:
-    """Return whether a record may hold parts of several rows: with one text, no label, and no kept column.
+    """Return whether a record may hold parts of several rows: one text column, no label, no kept column.
 
-    `options`: as in the fingerprint.
+    `options`: options by their names in the fingerprint.
     """
     return not (options["label_column"] or options["keep_columns"]) and len(options["text_columns"]) == 1
 
 
 def against_padding(options: Mapping[str, Any]) -> str:
-    """Return the options of `build` that reduce padding and are compatible with `options` (as for `may_join`)."""
+    """Return the options of `build` that reduce padding, and that may be combined with `options` (see `may_join`)."""
     if options.get("bucket_lengths"):
         return "shorter --bucket-lengths"
     remedies = []
@@ -58,7 +58,7 @@ def against_padding(options: Mapping[str, Any]) -> str:
 
 
 def about_fim(counts: Mapping[str, int], *, rows: int, length: int) -> str:
-    """Describe the counts of fill-in-the-middle (`Ledger.fim`) among `rows`."""
+    """Describe the counts of fill-in-the-middle (`Ledger.fim`) among `rows` documents. `length`: tokens in a row."""
     spm = counts.get("spm", 0)
     text = f"fill-in-the-middle: {counts.get('psm', 0) + spm:,} of {some(rows, 'document')}, "
     text += f"{spm:,} with the suffix first"

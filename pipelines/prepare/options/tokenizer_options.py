@@ -13,7 +13,7 @@ from tfrecord_io.errors import ConfigError
 Kind = Literal["unigram", "bpe", "byte-bpe", "wordpiece"]
 Style = Literal["bert", "roberta", "gpt2", "t5", "llama", "albert"]
 
-# Styles by kind, where published models have this combination; the kind's default comes first.
+# Styles by kind of tokenizer, if published models have this combination; the kind's default comes first.
 STYLES_OF: dict[Kind, tuple[Style, ...]] = {
     "unigram": ("albert", "t5"),
     "bpe": ("llama",),
@@ -27,7 +27,7 @@ _OTHER_NUMBER = "give a number within these bounds"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenizerRequest:
-    """Configuration of a tokenizer to train. `chat_template`: the template's text."""
+    """Configuration for training a tokenizer. `chat_template`: the template's text."""
 
     source: SourceConfig
     output: str = option(f"Folder or {ADDRESS} address of the tokenizer.", flags="--output -o", metavar="DIR")
@@ -87,5 +87,4 @@ class TokenizerRequest:
 
     @property
     def chosen_style(self) -> Style:
-        """The style; the kind's default if none was given."""
         return self.style or STYLES_OF[self.kind][0]

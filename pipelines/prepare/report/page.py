@@ -22,7 +22,7 @@ _FOLDER = Path(__file__).parent
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Table:
-    """A table, with its last `numbers` columns aligned to the right. `bars`: a number per row, drawn as a bar."""
+    """A table. Its last `numbers` columns are aligned to the right. `bars`: one number per row, drawn as a bar."""
 
     caption: str
     head: tuple[str, ...]
@@ -33,7 +33,7 @@ class Table:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Group:
-    """Part of a section, about one split or, without a title, about all splits."""
+    """Part of a section, about one split; without a title, about all splits."""
 
     title: str = ""
     texts: tuple[str, ...] = ()
@@ -43,7 +43,7 @@ class Group:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Section:
-    """A section of the page. `name`: its anchor for links. `says`: its introduction."""
+    """A section of the page. `name`: the anchor for links. `says`: the introduction."""
 
     name: str
     title: str
@@ -52,7 +52,7 @@ class Section:
 
 
 def render(*, title: str, says: str, sections: Sequence[Section]) -> bytes:
-    """Render a page as HTML in UTF-8. The page begins with all warnings."""
+    """Return a page as HTML in UTF-8. All warnings come first. `says`: the introduction."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_FOLDER),
         autoescape=True,
@@ -77,5 +77,6 @@ def render(*, title: str, says: str, sections: Sequence[Section]) -> bytes:
 
 
 def _unbroken_options(text: str) -> Markup:
-    escaped = str(escape(visible(text, lines=True)))  # not Markup, since `re.sub` would escape its pieces again
+    # `re.sub` would escape parts of a Markup again.
+    escaped = str(escape(visible(text, lines=True)))
     return Markup(re.sub(r"--[a-z][a-z-]*[a-z]", r'<span class="option">\g<0></span>', escaped))

@@ -20,7 +20,7 @@ from pipelines.prepare.report.subject import SplitSubject, Subject, sampled_reco
 from tfrecord_io.errors import ConfigError, FormatError
 from tfrecord_io.manifest import Split
 
-# Maximum number of splits in detail; more would make the page larger than 2 MB.
+# Maximum number of splits to show in detail; more would make the page larger than 2 MB.
 _SPLITS = 8
 _REJECTED = 10
 _REJECTED_CHARACTERS = 400
@@ -95,7 +95,7 @@ def of_dataset(root: str) -> bytes:
 
 
 def check_output(path: str) -> None:
-    """Check that `path` is not a folder. Raises: ConfigError."""
+    """Check that `path` is not a folder. Raises: ConfigError if it is."""
     local = storage.local_path(path)
     if path.endswith("/") or (local is not None and os.path.isdir(local)):
         raise ConfigError(

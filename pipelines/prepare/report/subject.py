@@ -1,7 +1,7 @@
 """Subject of a report: a finished dataset, and a sample of a few thousand records at fixed places.
 
-The sample consists of runs of neighbouring records. Of gzip shards, it has the first records, since reading a later one
-requires unpacking all before it. The places depend only on the dataset, so reports are reproducible.
+The sample consists of runs of neighbouring records. From gzip shards it takes the first records, since reading a later
+one requires unpacking all earlier ones. The places depend only on the dataset, so reports are reproducible.
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ _RUN = 16
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SampledRecords:
-    """N records with the row length of `manifest`; `columns`: values by feature, [N, ...]."""
+    """N sampled records of one length, the row length of `manifest`. `columns`: values [N, ...] by feature."""
 
     manifest: Manifest
     columns: Mapping[str, np.ndarray]
@@ -33,7 +33,7 @@ class SampledRecords:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SplitSubject:
-    """One split: its sampled records per row length, its manifest entry, and examples of rejected rows."""
+    """One split: its manifest entry, a sample with one part per row length, and examples of rejected rows."""
 
     name: str
     parts: tuple[SampledRecords, ...]
@@ -46,7 +46,6 @@ class SplitSubject:
 
     @property
     def source_of_figures(self) -> str:
-        """Note on the records that the figures come from."""
         if self.num_sampled == self.finished.num_examples:
             return f"from all {some(self.num_sampled, 'record')}"
         return f"from a sample of {self.num_sampled:,} of {some(self.finished.num_examples, 'record')}"
@@ -54,7 +53,7 @@ class SplitSubject:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Subject:
-    """Data for all sections. `splits`: splits to show in detail. `place`: the location of the source, if known."""
+    """Data for all sections. `splits`: the splits to show in detail. `place`: the location of the source, if known."""
 
     manifest: Manifest
     tokenizer: HFTokenizer
@@ -62,13 +61,15 @@ class Subject:
     place: str = ""
 
     def token(self, token_id: int) -> str:
-        """Return a token as the vocabulary writes it."""
         text = self.tokenizer.convert_ids_to_tokens(int(token_id))
         return str(token_id) if text is None else str(text)
 
 
 def sampled_records(root: str, manifest: Manifest, split: str, *, share: float = 1.0) -> tuple[SampledRecords, ...]:
-    """Read a sample, `share` times the usual size. Raises: CorruptRecordError; ReaderError if a file is missing."""
+    """Read a sample of a split, `share` times the usual size, as one part per row length.
+
+    Raises: CorruptRecordError if a record is damaged; ReaderError if a file is missing.
+    """
     parts = []
     for length in manifest.bucket_lengths or (None,):
         described = manifest if length is None else manifest.bucket(length)
@@ -95,9 +96,10 @@ def _spread(root: str, manifest: Manifest, split: str, *, wanted: int) -> Sample
 
 
 def lengths_of(part: SampledRecords) -> np.ndarray:
-    """Return the length in tokens of each document of a sample, int64. A document is a segment (pack, chat), or a row.
+    """Return the number of tokens in each document of a sample, int64; empty if records split documents.
 
-    A preference pair has two lengths: the prompt with each answer. The result is empty if records split documents.
+    A document is a record or, in layouts pack and chat, a segment of a record. A preference pair has two lengths: one
+    for the prompt with each answer.
     """
     schema = part.manifest.schema
     if schema.with_role("token_ids") is None:
@@ -115,12 +117,12 @@ def lengths_of(part: SampledRecords) -> np.ndarray:
 
 
 def count(number: float) -> str:
-    """Round and format a number, such as 1,234."""
+    """Round and format a number, as in 1,234."""
     return f"{round(number):,}"
 
 
 def share(part: float, whole: float = 1.0) -> str:
-    """Format a share in percent, with more digits near 0 and 100, so that only an exact zero is shown as 0 %."""
+    """Format part / whole in percent, with more digits near 0 and 100, so that only an exact zero is shown as 0 %."""
     percent = 100 * part / whole if whole else 0.0
     if percent in (0.0, 100.0):
         return f"{percent:.0f} %"

@@ -17,7 +17,7 @@ from tfrecord_io.schema import ROLES, Role
 from tfrecord_io.shown import some, without_secrets
 
 _MOST_PADDING = 0.5
-# Parts of the fingerprint that the table of facts already shows.
+# Items of the fingerprint that the table of facts already shows.
 _IN_FACTS = ("source", "versions", "tokenizer")
 _LISTED_FACTS = 100
 _MOST_UNKNOWN = 0.01
@@ -29,7 +29,7 @@ _FILTERS = {"filtered": "by a filter", HELD_OUT: "held out for another split", N
 
 
 def overview_section(subject: Subject) -> Section:
-    """Return the section with the figures of every split."""
+    """Return the section with the main figures of every split."""
     head = ("split", "rows", "filtered", "rejected", "records", "tokens", "tokens cut", "shards", "bytes")
     rows = []
     for name, split in subject.manifest.splits.items():
@@ -45,7 +45,7 @@ def overview_section(subject: Subject) -> Section:
 
 
 def padding_group(split: SplitSubject, subject: Subject) -> Group:
-    """Return a split's padding and cut tokens, with one line per row length."""
+    """Return a table of a split's padding, with one line per row length, and the number of cut tokens."""
     manifest = subject.manifest
     rows, positions, tokens = [], 0, 0
     for length in manifest.bucket_lengths or (None,):
@@ -102,7 +102,7 @@ def _counts(split: SplitSubject, vocab_size: int) -> np.ndarray:
 
 
 def rows_group(split: SplitSubject, subject: Subject) -> Group:
-    """Return the rows used, rejected and filtered in a split, and examples of rejected rows."""
+    """Return the numbers of used, rejected and filtered rows in a split, and examples of rejected rows."""
     ledger = split.finished.ledger
     figures = [("used", ledger.rows_used)]
     for kind, reasons, words in (("rejected", ledger.rejected, words_of), ("filtered", ledger.filtered, _filter_words)):
@@ -162,7 +162,7 @@ def _text(value: Any) -> str:
 
 
 def lengths_group(split: SplitSubject, subject: Subject) -> Group:
-    """Return a split's rows by length. The width of the bins is a power of two, like most row lengths."""
+    """Return a histogram of the row lengths in a split. A bin's width is a power of two, like most row lengths."""
     lengths, noun, note = _known_lengths(split, subject.manifest)
     if not len(lengths):
         return Group(title=split.name, texts=(note,))
@@ -202,7 +202,7 @@ def _known_lengths(split: SplitSubject, manifest: Manifest) -> tuple[np.ndarray,
 
 
 def labels_section(subject: Subject) -> Section | None:
-    """Return the section with the frequency of each label or tag; None for a dataset without labels."""
+    """Return the section with the frequency of each label or tag, or None for a dataset without labels."""
     schema = subject.manifest.schema
     role: Role = "label" if schema.with_role("label") is not None else "token_labels"
     if (feature := schema.with_role(role)) is None:
