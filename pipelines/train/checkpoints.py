@@ -175,7 +175,6 @@ class Saves(abc.ABC):
 
 
 def unwritten(folder: str, error: BaseException) -> OutputError:
-    """Return the error for a checkpoint that cannot be written."""
     return OutputError(
         f"--model-dir {folder}: a checkpoint cannot be written ({_first_line(error)})",
         remedy="free disk space or grant write permission, and run the same command again",
@@ -272,7 +271,6 @@ def put(local: str, path: str) -> None:
 
 @contextlib.contextmanager
 def usable(folder: str) -> Iterator[None]:
-    """Convert file errors in the context to an OutputError about the model folder."""
     try:
         yield
     except (tf.errors.OpError, ValueError, OSError) as error:

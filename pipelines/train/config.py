@@ -257,7 +257,6 @@ class TrainConfig:
         )
 
     def require_model_dir(self) -> None:
-        """Check that --model-dir is given. Raises: ConfigError."""
         if not self.model_dir:
             raise ConfigError(
                 "no --model-dir, expected a folder for checkpoints, logs and the final model",

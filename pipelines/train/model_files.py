@@ -101,7 +101,6 @@ def read(model_dir: str) -> TrainedModel:
 
 
 def has_tokenizer(folder: str) -> bool:
-    """Return whether a dataset's or model's folder contains a tokenizer."""
     return bool(tf.io.gfile.isdir(f"{folder.rstrip('/')}/{TOKENIZER}"))
 
 

@@ -64,12 +64,10 @@ class TrainingProgress:
         self._emit({"step": step, "split": split, "examples": examples, **metrics})
 
     def note(self, text: str) -> None:
-        """Print a line for people, if this process reports."""
         if self.speaks:
             say(text)
 
     def close(self) -> None:
-        """Close the file of scalars for TensorBoard."""
         self._writer.close()
 
     def _rates(self, step: int, flops: float) -> dict[str, float]:

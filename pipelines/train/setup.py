@@ -194,7 +194,6 @@ def require_split(data: InputFunctions, split: str, *, option: str, all_have_it:
 
 
 def splits_of(data: InputFunctions) -> str:
-    """Return the names of the splits with examples, joined by "or"."""
     return " or ".join(name for name in data.splits if data.num_examples(name))
 
 
@@ -234,7 +233,6 @@ def with_num_labels(config: TrainConfig, data: InputFunctions, *, eval_split: st
 
 
 def require_labels(config: TrainConfig, data: InputFunctions, *, eval_split: str | None) -> None:
-    """Check that the splits have the labels that the task needs. Raises: ConfigError if not."""
     for option, split in (("--train-split", config.train_split), ("--eval-split", eval_split)):
         if split is not None and not has_labels(config, data, split):
             raise ConfigError(

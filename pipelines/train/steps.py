@@ -31,7 +31,7 @@ from pipelines.train.models import BuiltModel
 from pipelines.train.setup import TrainingSetup
 from pipelines.train.tasks.kinds import Batch
 
-# Names of biases and of norms' factors and offsets in Keras and KerasHub.
+# Names of biases and of norms' factors and offsets in Keras and KerasHub. Weight decay does not apply to them.
 _UNDECAYED = re.compile(r"bias|\A(beta|gamma|scale)\Z")
 
 
@@ -173,7 +173,6 @@ def answering(model: keras.Model, outputs: Callable[..., Any]) -> Callable[..., 
 
 
 def is_decayed(variable: Any) -> bool:
-    """Return whether weight decay applies to a variable. It does not apply to biases and norms."""
     return len(variable.shape) > 1 and not _UNDECAYED.search(variable.name)
 
 
