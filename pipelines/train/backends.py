@@ -1,6 +1,6 @@
 """Import Keras with the chosen backend, and open its devices.
 
-TensorFlow reads the data for both backends. With JAX, it does not use accelerators.
+TensorFlow reads the data for both backends. With JAX, TensorFlow uses no accelerators.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 
 def load(*, verbose: bool, backend: Literal["tensorflow", "jax"] = "tensorflow") -> None:
-    """Import TensorFlow, and Keras with `backend`. Raises: ConfigError if they cannot be imported."""
+    """Import TensorFlow, and Keras with `backend`. Unless `verbose`, hide TensorFlow's logs.
+
+    Raises: ConfigError if an import fails.
+    """
     os.environ["KERAS_BACKEND"] = backend  # before TensorFlow, which imports Keras
     try:
         tensorflow_start.load(verbose=verbose)
@@ -48,7 +51,8 @@ def load(*, verbose: bool, backend: Literal["tensorflow", "jax"] = "tensorflow")
 def opened(target: Target, config: TrainConfig | PredictConfig) -> DeviceBackend:
     """Open the target's devices before anything else uses them. Warn on stderr if `--tpu auto` found no TPU.
 
-    Raises: DeviceError if the devices cannot be reached; ConfigError if they cannot share a batch equally.
+    Raises: DeviceError if the devices cannot be reached; ConfigError if they are too few, or cannot divide a batch
+    equally.
     """
     import keras
 

@@ -1,7 +1,8 @@
-"""Write and read checkpoints (weights, optimizer state and step), with the identity of their training run.
+"""Write and read checkpoints (weights, optimizer state and step), and record to which training run they belong.
 
-docs/reference/training.md lists the files of a model folder. Runs with the same identity have the same batches.
-Checkpoints are found by name, so users may delete them. A run resumed at step S repeats the evaluations after S.
+docs/reference/training.md lists the files of a model folder. Its run.json identifies the training run: runs with the
+same identity have the same batches. Checkpoints are found by their names, so users may delete them. A run that resumes
+from step S repeats the evaluations after S.
 """
 
 import abc
@@ -53,12 +54,14 @@ _EVALUATIONS = "evaluations.json"
 def claimed(
     model_dir: str, *, identity: Mapping[str, Any], writes: bool, may_change: bool = False
 ) -> Mapping[str, Any]:
-    """Return the identity in the folder's run.json. Without this file, write `identity` (if `writes`) and return it.
+    """Check that a model folder belongs to a training run, and return the identity that its run.json recorded.
 
-    Some entries of `identity` may differ: COURSE, the STAGES of a mixture after the last checkpoint and, with
-    `may_change`, the options in TUNED. Then run.json is replaced, but the result has the earlier COURSE.
+    If there is no run.json, return `identity` and, if `writes`, record it. Some entries may differ from the recorded
+    ones: COURSE, the STAGES of a mixture after the last checkpoint and, with `may_change`, the options in TUNED. Then
+    run.json is replaced (if `writes`), but the returned identity has the earlier COURSE.
 
-    Raises: FingerprintMismatchError if the folder contains another training run; OutputError if it cannot be used.
+    Raises: FingerprintMismatchError if the folder contains another training run; OutputError if the folder cannot be
+    used.
     """
     folder = model_dir.rstrip("/")
     with usable(folder):
@@ -104,7 +107,10 @@ def claimed(
 
 @contextlib.contextmanager
 def locked(model_dir: str) -> Iterator[None]:
-    """Lock a local model folder during the context. Raises: OutputError if another training run has the lock."""
+    """Lock a local model folder during the context. Folders on gs:// are not locked.
+
+    Raises: OutputError if another training run has the lock.
+    """
     with contextlib.ExitStack() as stack:
         if "://" not in model_dir:
             with usable(model_dir):
@@ -124,34 +130,37 @@ def locked(model_dir: str) -> Iterator[None]:
 
 
 def steps_in(folder: str) -> list[int]:
-    """Return the steps of the checkpoints in a folder, ascending."""
+    """Return the steps at which the checkpoints in a folder were written, ascending."""
     names = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
     return sorted(int(match[1] or match[2]) for name in names if (match := _CHECKPOINT.match(name)))
 
 
 class Saves(abc.ABC):
-    """Newest checkpoints of a learner in a folder, local or gs://."""
+    """A folder, local or gs://, with the newest checkpoints of a learner (a model in training)."""
 
     @property
     @abc.abstractmethod
     def steps(self) -> list[int]:
-        """Steps of all complete checkpoints, ascending."""
+        """Steps at which all complete checkpoints were written, ascending."""
 
     @abc.abstractmethod
     def save(self) -> None:
-        """Write a checkpoint of the current step. Replaces checkpoints of this and later steps. Raises: OutputError."""
+        """Write a checkpoint of the current step. Replace checkpoints of this and later steps.
+
+        Raises: OutputError if it cannot be written.
+        """
 
     @abc.abstractmethod
     def load(self, step: int) -> None:
-        """Load the checkpoint of a step into the learner. Raises: OutputError if it is damaged."""
+        """Load the checkpoint of a step into the learner. Raises: OutputError if it is damaged or does not fit."""
 
     def close(self) -> None:  # noqa: B027 - `save` may wait
         """Wait until all checkpoints are written."""
 
     def restore(self, *, note: Callable[[str], None]) -> int:
-        """Load the newest readable checkpoint, and return its step, or 0 without checkpoints.
+        """Load the newest readable checkpoint and return its step, or return 0 if there are no checkpoints.
 
-        `note` receives a warning for each damaged checkpoint. Raises: OutputError if all are damaged.
+        `note` is called with a warning for each damaged checkpoint. Raises: OutputError if all checkpoints are damaged.
         """
         oldest, *later = self.steps or [0]
         for step in reversed(later):
@@ -166,7 +175,6 @@ class Saves(abc.ABC):
 
 
 def unwritten(folder: str, error: BaseException) -> OutputError:
-    """Return the error for a checkpoint that cannot be written."""
     return OutputError(
         f"--model-dir {folder}: a checkpoint cannot be written ({_first_line(error)})",
         remedy="free disk space or grant write permission, and run the same command again",
@@ -174,7 +182,7 @@ def unwritten(folder: str, error: BaseException) -> OutputError:
 
 
 def damaged(path: str, error: BaseException) -> OutputError:
-    """Return the error for a checkpoint that cannot be loaded."""
+    """Return the error for a checkpoint that is damaged or does not fit the model."""
     return OutputError(
         f"{path}: the checkpoint does not fit this model or is damaged ({_first_line(error)})",
         remedy="delete a damaged checkpoint; otherwise give the --model that wrote it, or another --model-dir",
@@ -182,7 +190,10 @@ def damaged(path: str, error: BaseException) -> OutputError:
 
 
 def read_json(path: str) -> Any:
-    """Read a JSON file. Raises: ValueError if it is damaged or too large; TensorFlow's OpError."""
+    """Read a JSON file.
+
+    Raises: ValueError if it is damaged or larger than 64 MiB; TensorFlow's OpError if it cannot be read.
+    """
     with tf.io.gfile.GFile(path, "rb") as file:
         if file.size() > _MOST_BYTES:
             raise ValueError(f"{file.size():,} bytes, expected at most {_MOST_BYTES:,}")
@@ -190,7 +201,7 @@ def read_json(path: str) -> Any:
 
 
 def write_json(folder: str, name: str, document: Any) -> None:
-    """Write a JSON file atomically. Raises: OutputError if it cannot be written."""
+    """Write a JSON file atomically to a folder, which is created if needed. Raises: OutputError if this fails."""
     with usable(folder):
         tf.io.gfile.makedirs(folder)
         path = f"{folder.rstrip('/')}/{name}"
@@ -200,12 +211,12 @@ def write_json(folder: str, name: str, document: Any) -> None:
 
 
 def as_json(metrics: Mapping[str, float]) -> dict[str, float | None]:
-    """Return metrics as JSON values, with null for NaN and infinity."""
+    """Return the metrics with None (null in JSON) in place of NaN and infinity."""
     return {name: value if math.isfinite(value) else None for name, value in metrics.items()}
 
 
 def require_savable(model: keras.Model, *, model_name: str) -> None:
-    """Check that Keras can save the model's layers. Raises: ConfigError."""
+    """Check that Keras can save the model's layers. Raises: ConfigError if it cannot."""
     try:
         json.dumps(keras.saving.serialize_keras_object(model))
     except Exception as error:  # from get_config of any layer
@@ -216,7 +227,10 @@ def require_savable(model: keras.Model, *, model_name: str) -> None:
 
 
 def save_model(model: Any, model_dir: str) -> tuple[str, str]:
-    """Write the model as .keras and its weights as .weights.h5; return both paths. Raises: OutputError."""
+    """Write the model as model.keras and its weights as model.weights.h5 to a folder; return both paths.
+
+    Raises: OutputError if the files cannot be written.
+    """
     names = ("model.keras", "model.weights.h5")
     targets = [f"{model_dir.rstrip('/')}/{name}" for name in names]
     with tempfile.TemporaryDirectory() as folder:
@@ -231,7 +245,10 @@ def save_model(model: Any, model_dir: str) -> tuple[str, str]:
 
 
 def save_weights(model: Any, weights: Sequence[np.ndarray], path: str) -> None:
-    """Write `weights` as the model's .weights.h5; the model keeps its own weights. Raises: OutputError."""
+    """Write a .weights.h5 file for the model with other trainable weights. The model keeps its own weights.
+
+    Raises: OutputError if the file cannot be written.
+    """
     own = [np.array(variable.value) for variable in model.trainable_variables]
     with tempfile.TemporaryDirectory() as folder, usable(os.path.dirname(path)):
         for values in (weights, own):
@@ -243,7 +260,7 @@ def save_weights(model: Any, weights: Sequence[np.ndarray], path: str) -> None:
 
 
 def put(local: str, path: str) -> None:
-    """Copy a local file atomically to any file system. Raises: TensorFlow's OpError."""
+    """Copy a local file atomically to `path` on any file system. Raises: TensorFlow's OpError if this fails."""
     if "://" in path:  # uploads are atomic
         tf.io.gfile.copy(local, path, overwrite=True)
         return
@@ -254,7 +271,6 @@ def put(local: str, path: str) -> None:
 
 @contextlib.contextmanager
 def usable(folder: str) -> Iterator[None]:
-    """Turn file errors into an OutputError about the model folder."""
     try:
         yield
     except (tf.errors.OpError, ValueError, OSError) as error:
@@ -270,7 +286,10 @@ def _first_line(error: BaseException) -> str:
 
 @dataclasses.dataclass
 class History:
-    """Evaluations in a model folder, by step. `metric` ranks them. `writes`: whether this process saves them."""
+    """Evaluations of a training run by step, with their file in the model folder.
+
+    `metric`: name of the metric that ranks them. `writes`: whether this process writes the file.
+    """
 
     model_dir: str
     metric: str
@@ -278,7 +297,7 @@ class History:
     evaluations: dict[int, Mapping[str, float]] = dataclasses.field(default_factory=dict)
 
     def open(self, start: int) -> None:
-        """Load the evaluations up to step `start`. Raises: OutputError if they cannot be read."""
+        """Load the evaluations up to step `start` from the file. Raises: OutputError if it cannot be read."""
         path = f"{self.model_dir.rstrip('/')}/{_EVALUATIONS}"
         if not start or not tf.io.gfile.exists(path):
             return
@@ -294,7 +313,10 @@ class History:
             ) from error
 
     def add(self, step: int, metrics: Mapping[str, float]) -> bool:
-        """Add and save an evaluation, and return whether it is the best so far. Raises: OutputError."""
+        """Record an evaluation in the file, and return whether it is the best so far.
+
+        Raises: OutputError if the file cannot be written.
+        """
         self.evaluations.pop(step, None)
         self.evaluations[step] = dict(metrics)
         if self.writes:
@@ -304,7 +326,7 @@ class History:
 
     @property
     def best(self) -> int | None:
-        """Step of the best evaluation, the earliest in a tie; None if no evaluation has the metric."""
+        """Step of the best evaluation, the earliest if several are equal; None if none has the metric."""
         values = {step: metrics.get(self.metric, math.nan) for step, metrics in self.evaluations.items()}
         numbers = {step: value for step, value in values.items() if not math.isnan(value)}
         choose = min if self.metric in LOWER_IS_BETTER else max
@@ -312,6 +334,6 @@ class History:
 
     @property
     def since_best(self) -> int:
-        """Number of evaluations after the best one, or of all evaluations if `best` is None."""
+        """Number of evaluations after the best one; the number of all evaluations if `best` is None."""
         best = self.best
         return sum(best is None or step > best for step in self.evaluations)

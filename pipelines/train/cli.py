@@ -37,8 +37,6 @@ Examples:
 
 
 class _TrainingGroup(TwoLineErrors, cloup.Group):
-    """Command group that trains if no command is named."""
-
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args and not args[0].startswith("-") and args[0] not in self.commands:
             known = " or ".join(self.list_commands(ctx))

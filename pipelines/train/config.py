@@ -1,7 +1,7 @@
 """Options of training runs and predictions, as frozen dataclasses that validate themselves.
 
-`log_every`, `eval_every` and `save_every` are multiples of `steps_per_call`, because Python runs only between calls of
-a compiled function.
+`steps`, `log_every`, `eval_every` and `save_every` must be multiples of `steps_per_call`, because Python runs only
+between calls of a compiled function.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _what, _place = (functools.partial(option, group=title) for title in PREDICT_GRO
 class TrainConfig:
     """Options of a training run. Raises: ConfigError if they are wrong or contradictory.
 
-    `model_dir` may be empty for a preflight. `steps` is None with `epochs`; `sized` sets it.
+    `model_dir` may be empty for a preflight. With `epochs`, `steps` is None until `sized` computes the number of steps.
     """
 
     data: str | tuple[str, ...] = _data(
@@ -201,12 +201,12 @@ class TrainConfig:
 
     @property
     def data_folders(self) -> tuple[str, ...]:
-        """Folders of the datasets."""
+        """Folders of the datasets, one or more."""
         return (self.data,) if isinstance(self.data, str) else tuple(self.data)
 
     @property
     def data_stages(self) -> dict[int, tuple[float, ...]]:
-        """Mixing weights by each stage's first step; empty without --weights."""
+        """Mixing weights of the datasets, by the step from which they apply; empty without --weights."""
         if self.weights_from and self.weights is None:
             raise ConfigError("--weights-from without --weights, expected both", remedy="give --weights for step 0")
         stages = {}
@@ -224,14 +224,14 @@ class TrainConfig:
 
     @property
     def total_steps(self) -> int:
-        """Total steps. Call `sized` first."""
+        """Number of steps of the whole training run. With `epochs`, call `sized` first."""
         assert self.steps is not None, "`sized` was called"
         return self.steps
 
     def sized(self, *, rows: int) -> TrainConfig:
-        """Return the config with epochs (of `rows` rows) and warm-up ratio converted to steps.
+        """Return the config with `epochs` and `warmup_ratio` converted to steps. An epoch has `rows` rows.
 
-        The steps of the epochs are rounded up to whole calls.
+        The steps of the epochs are rounded up to a multiple of `steps_per_call`.
 
         Raises: ConfigError if the steps contradict another option.
         """
@@ -244,7 +244,10 @@ class TrainConfig:
         return dataclasses.replace(self, steps=steps, epochs=None, warmup=warmup, warmup_ratio=None)
 
     def require_equal_parts(self, replicas: int, *, place: str = "") -> None:
-        """Check that replicas and `accumulate` divide the batch. `place`: a TPU such as v3-8. Raises: ConfigError."""
+        """Check that `replicas` times `accumulate` divides the global batch size. Raises: ConfigError if not.
+
+        `place`: name of a TPU, such as v3-8, for the message.
+        """
         accumulate = f" with --accumulate {self.accumulate}" if self.accumulate > 1 else ""
         _require_multiple(
             "--global-batch-size",
@@ -254,7 +257,6 @@ class TrainConfig:
         )
 
     def require_model_dir(self) -> None:
-        """Check that --model-dir is given. Raises: ConfigError."""
         if not self.model_dir:
             raise ConfigError(
                 "no --model-dir, expected a folder for checkpoints, logs and the final model",
@@ -262,7 +264,7 @@ class TrainConfig:
             )
 
     def identity(self) -> dict[str, Any]:
-        """Return the options that identify a training run in its model folder."""
+        """Return the options, by name, that identify a training run in its model folder."""
         names = ("task", "model", "global_batch_size", "seed", "train_split", "mask_probability", "pooling")
         more = ("decoder_start", "from_scratch", "order")
         return {name: getattr(self, name) for name in (*names, *more, *TUNED)}
@@ -315,5 +317,5 @@ class PredictConfig:
             )
 
     def require_equal_parts(self, replicas: int) -> None:
-        """Check that the replicas divide the batch equally. Raises: ConfigError."""
+        """Check that `replicas` divides the batch size. Raises: ConfigError if not."""
         _require_multiple("--batch-size", self.batch_size, replicas, devices=some(replicas, "replica"))

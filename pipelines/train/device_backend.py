@@ -1,6 +1,7 @@
-"""Interface of the backends (TensorFlow or JAX), and their batches.
+"""Interface that the TensorFlow and JAX backends implement, and the batches that they read.
 
-Keras' backend determines which implementation is used. Each row length has its own stream of batches and compiled step.
+Keras' backend determines which implementation is used. Each row length has its own stream of batches and its own
+compiled step.
 """
 
 from __future__ import annotations
@@ -29,27 +30,28 @@ from tfrecord_io.shown import some
 
 # (steps taken, loss of the last step) -> whether to continue
 AfterCall = Callable[[int, float], bool]
-# Input functions by row length, and each step's row length.
+# Input functions by row length, and an iterator over the row lengths of the steps.
 Feed = tuple[Mapping[int, Any], Iterator[int]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InputParts:
-    """Number of hosts that read a batch, and number of parts of a batch (0: one per replica).
+    """Number of hosts that read a batch, and number of parts of a batch (0 in TensorFlow: one per replica).
 
-    A training run records the numbers at its start, because batches depend on the hosts, and masks on the parts. If it
-    began on 4 hosts and resumes on 2, each host reads two streams. With more hosts than 4, several hosts read the same
-    stream. The global order does not depend on hosts or parts.
-    TensorFlow's strategies ask each host for its own part, so they cannot resume with a different number of hosts.
+    Batches depend on the number of hosts, and masks on the number of parts. So a training run records both when it
+    begins. If it began on 4 hosts and resumes on 2, each host reads two streams. If it resumes on 8, two hosts read the
+    same stream. TensorFlow's strategies ask each host for its own part, so they cannot resume on a different number of
+    hosts.
+    With --order global, batches depend on neither number.
     """
 
     hosts: int
     parts: int = 0
 
     def kept(self, recorded: Mapping[str, Any], *, order: str, model_dir: str) -> InputParts:
-        """Return the hosts and parts to resume with. `recorded`: those at the training run's start.
+        """Return the hosts and parts to resume with. `recorded`: `hosts` and `parts` when the training run began.
 
-        Raises: FingerprintMismatchError if the present hosts cannot make the same batches.
+        Raises: FingerprintMismatchError if the present number of hosts cannot make the same batches.
         """
         began = InputParts(**{name: json_fields.count(recorded[name]) for name in ("hosts", "parts")})
         if order == "global" or (began.parts % self.hosts == 0 if began.parts else began.hosts == self.hosts):
@@ -64,7 +66,10 @@ class InputParts:
         )
 
     def read(self, make: Callable[[tf.distribute.InputContext], tf.data.Dataset], *, host: int, hosts: int) -> Any:
-        """Return, for each global batch, the arrays [parts / hosts, rows, ...] that host `host` of `hosts` reads."""
+        """Return a dataset with this host's share of each global batch: arrays [parts / hosts, rows, ...].
+
+        `make`: input function of one stream of batches. `host`: number of this host. `hosts`: present number of hosts.
+        """
         parts_per_stream = self.parts // self.hosts
         first, last = (self.parts // hosts * at for at in (host, host + 1))
 
@@ -82,7 +87,10 @@ class InputParts:
 
 
 class DeviceBackend(Protocol):
-    """Devices of a training run. `is_first`: whether this process writes files and messages for all processes."""
+    """Devices of a training run or prediction, and the operations on them.
+
+    `hardware`: the devices in words. `is_first`: whether this process writes files and messages for all processes.
+    """
 
     replicas: int
     input_parts: InputParts
@@ -91,40 +99,49 @@ class DeviceBackend(Protocol):
     peak_flops: float  # per second and device, 0 if unknown
 
     def learner(self, job: TrainingSetup) -> Learner:
-        """Build a learner with random or pretrained weights. Raises: ConfigError if the model does not exist."""
+        """Build the model, with random or pretrained weights, and its optimizer.
+
+        Raises: ConfigError if the model does not exist, or does not fit the data.
+        """
 
     def current(self, learner: Any) -> keras.Model:
-        """Return the Keras model with the learner's current weights."""
+        """Return the learner's Keras model, with the current weights."""
 
     def frozen(self, learner: Any) -> list[np.ndarray]:
-        """Return the weights of the reference model, [] without one."""
+        """Return the weights of the reference model, or [] if there is none."""
 
     def saves(self, learner: Any, folder: str, *, keep: int) -> Saves:
-        """Open a folder that keeps the newest `keep` checkpoints."""
+        """Open a folder for the learner's checkpoints, which keeps the newest `keep` of them."""
 
     def train(self, learner: Any, feed: Feed, *, until: int, steps_per_call: int, after_call: AfterCall) -> None:
-        """Train until step `until`, or until `after_call` returns False."""
+        """Train on `feed` until step `until`, or until `after_call` returns False.
+
+        `after_call` gets the steps taken and the last loss, after each call of `steps_per_call` steps.
+        """
 
     def evaluate(self, learner: Any, feed: Feed) -> Evaluated:
-        """Evaluate all batches, and return the task's sums and per-row values."""
+        """Evaluate all batches of `feed`. Return the sums and per-row values for the task's metrics."""
 
     def place_model(self, load: Callable[[], BuiltModel]) -> keras.Model:
-        """Load a model onto the devices, for predictions."""
+        """Return the model from `load`, placed on the devices for predictions."""
 
     def predict(
         self, model: keras.Model, outputs: Callable[..., Any], *, like: Mapping[str, np.ndarray]
     ) -> Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]:
-        """Return a function that maps a batch's features, with the shapes of `like`, to its rows' outputs.
+        """Return a function that computes outputs for the features of a batch. `like`: features of such a batch.
 
-        `outputs(call, features)` computes the outputs on the devices, where `call` maps features to logits.
+        `outputs(call, features)` runs on the devices, where `call` maps features to the model's logits.
         """
 
     def anywhere(self, here: bool) -> bool:
-        """Return whether `here` is true in any process. All processes must call this."""
+        """Return whether `here` is true in any process. All processes must call this together."""
 
 
 def built(job: TrainingSetup) -> BuiltModel:
-    """Set Keras' seed and precision, and build the model. Raises: ConfigError if the model does not exist."""
+    """Set Keras' seed and precision, and build the model.
+
+    Raises: ConfigError if the model does not exist, or does not fit the data.
+    """
     config = job.config
     keras.utils.set_random_seed(config.seed % 2**32)
     keras.mixed_precision.set_global_policy(
@@ -141,7 +158,10 @@ def built(job: TrainingSetup) -> BuiltModel:
 def feed(
     job: TrainingSetup, backend: DeviceBackend, data: InputFunctions, split: str, *, training: bool, start_step: int = 0
 ) -> Feed:
-    """Return the batches of a split: endless from `start_step` on in training, every example once in evaluation."""
+    """Return the input functions of a split by row length, and the row length of each step.
+
+    For training, the batches are endless, from `start_step` on. For evaluation, every example occurs once.
+    """
     config, length = job.config, data.manifest.row_length
     options: dict[str, Any] = {"global_batch_size": config.global_batch_size, "order": config.order}
     options |= {"seed": config.seed, "objective": job.task.objective, "training": training}
@@ -159,7 +179,7 @@ def feed(
 
 
 def element_specs(job: TrainingSetup, *, replicas: int) -> list[Any]:
-    """Return the `element_spec` of one replica's part of a batch, per row length."""
+    """Return, for each row length, the shapes and dtypes of one replica's part of a batch."""
     config, context = job.config, tf.distribute.InputContext(num_replicas_in_sync=replicas)
     specs = []
     for part in setup.by_length(job.data).values():

@@ -1,4 +1,4 @@
-"""Exceptions of the trainer, all of them PrepErrors. Errors of options and data are in `tfrecord_io.errors`."""
+"""Exceptions of the trainer, all subclasses of PrepError. Errors of options and data: `tfrecord_io.errors`."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -9,7 +9,7 @@ from tfrecord_io.errors import ConfigError, PrepError
 
 @contextlib.contextmanager
 def usual_remedies(command: str) -> Iterator[None]:
-    """Add a general remedy to errors without one."""
+    """Add a general remedy to a PrepError without one. `command`: the user's command, such as train-tpu."""
     try:
         yield
     except PrepError as error:
@@ -23,12 +23,15 @@ def usual_remedies(command: str) -> Iterator[None]:
 
 
 def said(error: BaseException) -> str:
-    """Format a library's error as a line of at most 300 characters."""
+    """Return a library's error and its type as one line of at most 300 characters."""
     return " ".join(f"{type(error).__name__}: {error}".split())[:300]
 
 
 def graph_error(error: Any, *, data: Sequence[str], asked: str, remedy: str) -> PrepError:
-    """Return the error for a failed TensorFlow graph: too little memory for the options `asked`, or damaged data."""
+    """Convert TensorFlow's error for a failed graph to one about too little memory or damaged data.
+
+    `data`: the datasets' folders. `asked`: the options that need memory. `remedy`: advice if the memory is too small.
+    """
     words = f"{type(error).__name__}: {str(error.message).partition(chr(10))[0][:300]}"
     # TensorFlow reports a full disk as ResourceExhausted, too.
     if type(error).__name__ == "ResourceExhaustedError" and "No space left" not in words:
@@ -40,7 +43,7 @@ def graph_error(error: Any, *, data: Sequence[str], asked: str, remedy: str) -> 
 
 
 class DeviceError(PrepError):
-    """The accelerator cannot be reached, or JAX has found a different kind of device."""
+    """The accelerator cannot be reached, or JAX found another kind of device than a TPU."""
 
 
 class TrainingError(PrepError):
@@ -48,13 +51,13 @@ class TrainingError(PrepError):
 
 
 class StoppedError(PrepError):
-    """A signal stopped the training run. Its state is saved."""
+    """A signal stopped the training run. Its state is saved. `signal_number`: the signal."""
 
     signal_number = 0
 
 
 class StepError(PrepError):
-    """The training step cannot be compiled for a TPU. The message names the operation and its line."""
+    """The training step cannot be compiled for a TPU. The message names the operation or the line of code."""
 
 
 class UnfitError(PrepError):

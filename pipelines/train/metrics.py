@@ -2,12 +2,12 @@
 
 The devices add up losses and counts. The host computes the metrics from these sums, or from values of each row.
 
-Classification metrics equal scikit-learn's, regression metrics SciPy's. The latter use all pairs in float64, because
-moments in float32 have no correct digit for labels such as years.
+Classification metrics equal scikit-learn's, regression metrics SciPy's. Regression metrics use all pairs in float64,
+because sums of squares in float32 have no correct digit for labels such as years.
 
-The answer to a row with several windows is the best of all windows, or none if "no answer" scores at least as high in
-some window (BERT, arXiv:1810.04805, section 4.3). Answers are compared by tokens, while SQuAD's script compares words
-without articles and punctuation.
+The text of a question may be divided into several windows. Its answer is the best answer of all windows, or none if "no
+answer" scores at least as high in every window (BERT, arXiv:1810.04805, section 4.3). Answers are compared by tokens,
+while SQuAD's script compares words without articles and punctuation.
 """
 
 import dataclasses
@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-# Column of `rows` with the number of each row's dataset.
+# Column of `Evaluated.rows` with the number of each row's dataset.
 PART = "part"
-# Column of `rows` that is 0 on fill rows.
+# Column of `Evaluated.rows` that is 0 on rows that only fill up a batch.
 WEIGHT = "weight"
 _WAITING = 100
 LOWER_IS_BETTER = ("loss", "mae", "perplexity")
@@ -29,19 +29,23 @@ LOWER_IS_BETTER = ("loss", "mae", "perplexity")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Evaluated:
-    """Results of an evaluation, by name: `sums`, float64, and `rows`, with a value or vector per example."""
+    """Results of an evaluation.
+
+    `sums`: by name, float64 sums over all examples. `rows`: by name, an array with a value or vector for each example;
+    empty if the metrics need only sums.
+    """
 
     sums: Mapping[str, np.ndarray]
     rows: Mapping[str, np.ndarray]
 
     def mean(self, name: str) -> float:
-        """Return the sum `name` divided by the sum of weights, NaN if all weights are 0."""
+        """Return `sums[name]` divided by the sum of the weights, or NaN if all weights are 0."""
         weight = float(self.sums["weight"])
         return float(self.sums[name]) / weight if weight else math.nan
 
 
 def together(results: Sequence[Evaluated]) -> Evaluated:
-    """Merge the results of several datasets, and add the column PART to `rows`."""
+    """Merge the results of several datasets. `rows`, unless empty, gets the column PART."""
     sums = {name: np.sum([result.sums[name] for result in results], axis=0) for name in results[0].sums}
     rows: dict[str, np.ndarray] = {}
     if results[0].rows:
@@ -52,9 +56,9 @@ def together(results: Sequence[Evaluated]) -> Evaluated:
 
 
 def collected(steps: Iterable[Any], fetch: Callable[[Any], Any]) -> Evaluated:
-    """Add up the sums of an evaluation's steps, and join their per-row values.
+    """Add up the sums of an evaluation's steps, and concatenate their per-row values.
 
-    `fetch` copies the values of many steps to NumPy, so that devices don't wait.
+    `fetch` copies the values of many steps to NumPy at once, so that the devices don't wait.
     """
     total: dict[str, Any] = {}
     parts: list[dict[str, np.ndarray]] = []
@@ -79,7 +83,10 @@ def _real_rows(parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
 
 
 def count(predicted: Any, labels: Any, weights: Any, *, num_classes: int) -> Any:
-    """Sum the weights of correct, predicted and actual examples by class: float32 [3, C]."""
+    """Return the total weight of examples per class: float32 [3, C], for correct, predicted and actual examples.
+
+    A correct example counts in all three rows.
+    """
     predicted, labels, weights = (ops.reshape(values, [-1]) for values in (predicted, labels, weights))
     right = ops.where(predicted == labels, weights, 0.0)
     return ops.stack(
@@ -91,31 +98,34 @@ def count(predicted: Any, labels: Any, weights: Any, *, num_classes: int) -> Any
 
 
 def accuracy(counts: np.ndarray) -> float:
-    """Return the share of correct predictions, NaN without examples."""
+    """Return the share of correct predictions, or NaN without examples. `counts`: from `count`."""
     right, _, actual = counts.sum(axis=1).tolist()
     return float(right / actual) if actual else math.nan
 
 
 def f1(counts: np.ndarray, *, positive: int = 1) -> float:
-    """Return the F1 of one class, 0 if the class is neither predicted nor actual."""
+    """Return the F1 of one class, or 0 if the class is neither predicted nor actual. `counts`: from `count`."""
     right, predicted, actual = counts[:, positive].tolist()
     return float(2 * right / (predicted + actual)) if predicted + actual else 0.0
 
 
 def micro_f1(counts: np.ndarray) -> float:
-    """Return the F1 over all classes, 0 if none is predicted or actual."""
+    """Return the F1 over all classes, or 0 if none is predicted or actual. `counts`: from `count`."""
     return f1(counts.sum(axis=1, keepdims=True), positive=0)
 
 
 def macro_f1(counts: np.ndarray) -> float:
-    """Return the mean F1 of the classes that are predicted or actual."""
+    """Return the mean F1 of the classes that are predicted or actual. `counts`: from `count`."""
     right, predicted, actual = counts
     seen = predicted + actual > 0
     return float(np.mean(2 * right[seen] / (predicted + actual)[seen])) if seen.any() else math.nan
 
 
 def matthews(counts: np.ndarray) -> float:
-    """Return Matthews' correlation coefficient (Gorodkin, 2004, equation 8), 0 if undefined."""
+    """Return Matthews' correlation coefficient (Gorodkin, 2004, equation 8), or 0 if it is undefined.
+
+    `counts`: from `count`.
+    """
     right, predicted, actual = counts
     total = actual.sum()
     covariance = right.sum() * total - predicted @ actual
@@ -124,12 +134,12 @@ def matthews(counts: np.ndarray) -> float:
 
 
 def mae(predicted: np.ndarray, labels: np.ndarray) -> float:
-    """Return the mean absolute error, NaN without examples."""
+    """Return the mean absolute error, or NaN without examples."""
     return float(np.mean(np.abs(predicted - labels))) if len(labels) else math.nan
 
 
 def pearson(predicted: np.ndarray, labels: np.ndarray) -> float:
-    """Return Pearson's correlation, as `scipy.stats.pearsonr`, NaN if either side is constant."""
+    """Return Pearson's correlation, like `scipy.stats.pearsonr`, or NaN if either array is constant."""
     if len(labels) < 2:
         return math.nan
     one, other = (values - values.mean() for values in (predicted.astype(np.float64), labels.astype(np.float64)))
@@ -138,7 +148,7 @@ def pearson(predicted: np.ndarray, labels: np.ndarray) -> float:
 
 
 def spearman(predicted: np.ndarray, labels: np.ndarray) -> float:
-    """Return Spearman's rank correlation. Equal values have their mean rank."""
+    """Return Spearman's rank correlation. Equal values share their mean rank."""
     return pearson(_ranks(predicted), _ranks(labels))
 
 
@@ -153,10 +163,13 @@ MOST_ANSWER_TOKENS = 30
 
 
 def best_spans(logits: Any, text: Any) -> dict[str, Any]:
-    """Find the best answer in each window. `logits`: float32 [B, L, 2]. `text`: mask of the text's tokens, bool [B, L].
+    """Find the best answer in each of B windows. Answers have at most MOST_ANSWER_TOKENS tokens.
 
-    Returns: `first` and `last`, int32 [B]; `score`, float32 [B], -inf without text; `none`, float32 [B], the score of
-        "no answer", at the first position.
+    `logits`: float32 [B, L, 2], for the first and last token of an answer. `text`: bool [B, L], true on the text's
+    tokens.
+
+    Returns: `first` and `last`, positions int32 [B]; `score`, float32 [B], -inf without text; `none`, float32 [B], the
+        score of "no answer", which is at the first position.
     """
     start_BL, end_BL = (ops.where(text, logits[..., at], -math.inf) for at in (0, 1))
     length = logits.shape[1]
@@ -174,9 +187,9 @@ def best_spans(logits: Any, text: Any) -> dict[str, Any]:
 
 
 def exact_match_and_f1(rows: Mapping[str, np.ndarray]) -> tuple[float, float]:
-    """Return the means of exact match and token F1 over source rows, NaN without rows.
+    """Return the exact match and the token F1, both as means over source rows (questions). NaN without rows.
 
-    `rows`: for each window the results of `best_spans`; `source_row` [N]; `label` [N, 2], the answer's first and last
+    `rows`, for N windows: the results of `best_spans`; `source_row` [N]; `label` [N, 2], the answer's first and last
     position, both 0 without an answer; `char_starts`, `char_ends` [N, L]; `part` [N], if there are several datasets.
     """
     parts = rows.get(PART, np.zeros_like(rows["source_row"]))
@@ -208,6 +221,6 @@ def _labelled(rows: Mapping[str, np.ndarray], windows: np.ndarray) -> frozenset[
 
 
 def _tokens(rows: Mapping[str, np.ndarray], window: int, first: int, last: int) -> frozenset[tuple[int, int]]:
-    """Return the bounds of an answer's tokens in the text, which are the same in every window."""
+    # The bounds of a token in the text are the same in every window.
     starts, ends = (rows[name][window][first : last + 1].tolist() for name in ("char_starts", "char_ends"))
     return frozenset(zip(starts, ends, strict=True))

@@ -1,10 +1,10 @@
-"""Write and read the files of a finished training run that `predict` and `export` need, besides the weights.
+"""Write and read the files that `predict` and `export` need from a finished training run, besides its weights.
 
     MODEL_DIR/tokenizer/              the dataset's tokenizer
-    MODEL_DIR/reference.weights.h5    the reference's weights, for dpo
+    MODEL_DIR/reference.weights.h5    weights of the reference model, for dpo
     MODEL_DIR/model.json              the fields of `TrainedModel`; written last
 
-Without model.json, the folder has no finished model.
+A folder without model.json has no finished model.
 """
 
 import dataclasses
@@ -40,10 +40,12 @@ def _manifest(value: Any) -> Manifest:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainedModel:
-    """Description of a finished model.
+    """Description of a finished model: the content of model.json.
 
-    pooling: as in `BuiltModel`. backbone: KerasHub's class and config, None for a user's own model. manifest: the
-    dataset's, without splits. metrics: on `eval_split`, if any.
+    pooling: how the states of a row become one vector, for classify; None for other tasks.
+    backbone: `BuiltModel.description`; None for a user's own model.
+    manifest: manifest of the training data, without its splits.
+    metrics: evaluation of this model on `eval_split`; empty without an evaluation.
     """
 
     task: Task
@@ -63,12 +65,12 @@ class TrainedModel:
 
     @property
     def label_names(self) -> tuple[str, ...]:
-        """Names of the classes, by default their numbers."""
+        """Names of the classes, or their numbers if they have no names."""
         return self.manifest.label_names or tuple(map(str, range(self.num_outputs)))
 
 
 def write(model_dir: str, model: TrainedModel) -> None:
-    """Write model.json. Raises: OutputError if it cannot be written."""
+    """Write model.json to a model folder. Raises: OutputError if it cannot be written."""
     document = {field.name: getattr(model, field.name) for field in dataclasses.fields(model)}
     document |= {"version": _VERSION, "metrics": as_json(model.metrics)}
     document["manifest"] = json.loads(manifests.dump(model.manifest))
@@ -76,7 +78,7 @@ def write(model_dir: str, model: TrainedModel) -> None:
 
 
 def read(model_dir: str) -> TrainedModel:
-    """Read the description of a finished model, local or gs://.
+    """Read the description of a finished model from its folder, local or gs://.
 
     Raises: ReaderError if model.json is missing or not a regular file; FormatError if it is damaged.
     """
@@ -99,14 +101,13 @@ def read(model_dir: str) -> TrainedModel:
 
 
 def has_tokenizer(folder: str) -> bool:
-    """Return whether a dataset or model folder has a tokenizer."""
     return bool(tf.io.gfile.isdir(f"{folder.rstrip('/')}/{TOKENIZER}"))
 
 
 def copy_tokenizer(folder: str, target: str) -> None:
-    """Copy the tokenizer's files, without subfolders, from a dataset or model folder to `target`.
+    """Copy the tokenizer's files from a dataset's or model's folder to the folder `target`, without subfolders.
 
-    Raises: ReaderError if the folder has no tokenizer, or a file is a link.
+    Raises: ReaderError if there is no tokenizer, or if one of its files is a link.
     """
     source = f"{folder.rstrip('/')}/{TOKENIZER}"
     if not has_tokenizer(folder):

@@ -1,7 +1,8 @@
 """Report the progress of a training run: lines for people, JSON lines for programs, scalars for TensorBoard.
 
-MFU (model FLOPs utilization) is the used share of the devices' peak rate, by XLA's count; JAX on a TPU only. Rates
-exclude compiling, evaluating and saving. Scalars are buffered, because each write to gs:// sends the whole file.
+MFU (model FLOPs utilization) is the used share of the devices' peak rate, with FLOPs as counted by XLA. It is reported
+only with JAX on a TPU. Rates exclude the time for compiling, evaluating and saving. Scalars are buffered, because each
+write to gs:// sends the whole file.
 """
 
 import dataclasses
@@ -20,10 +21,11 @@ _BUFFERED = 10_000  # scalars of about 100 bytes
 
 @dataclasses.dataclass(kw_only=True)
 class TrainingProgress:
-    """Clock and reporter of a training run. `speaks`: whether this host reports.
+    """Report the progress of a training run, and measure its rates.
 
-    `tokens_per_example`: returns a step's mean. `peak_flops`: FLOPs per second and device, 0 if unknown. `since`: step,
-    time and FLOPs at the start of the clock.
+    `total`: steps of the whole run. `tokens_per_example`: function that returns a step's mean. `peak_flops`: FLOPs per
+    second and device, 0 if unknown. `speaks`: whether this process reports. `since`: step, time and FLOPs at which the
+    measurement of rates began.
     """
 
     log_dir: str
@@ -42,11 +44,11 @@ class TrainingProgress:
         )
 
     def start_clock(self, step: int, *, flops: float = 0.0) -> None:
-        """Measure rates from this step on. `flops`: one device's FLOPs so far."""
+        """Measure rates from this step on. `flops`: FLOPs of one device so far."""
         self.since = (step, time.monotonic(), flops)
 
     def training(self, step: int, *, loss: float, learning_rate: float, flops: float = 0.0) -> None:
-        """Report the last loss of a call, and the rates."""
+        """Report the loss at a step, and the rates. `flops`: FLOPs of one device so far."""
         rates = self._rates(step, flops)
         self._scalars(step, "train", {"loss": loss, "learning_rate": learning_rate, **rates})
         shown = "  ".join(f"{value:,.{0 if value >= 100 else 2}f} {name}" for name, value in rates.items())
@@ -54,7 +56,7 @@ class TrainingProgress:
         self._emit({"step": step, "loss": loss, "learning_rate": learning_rate, **rates})
 
     def evaluation(self, step: int, *, split: str, metrics: Mapping[str, float], examples: int) -> None:
-        """Report the metrics of an evaluation."""
+        """Report the metrics of an evaluation on a split with this number of examples."""
         self._scalars(step, split, metrics)
         self._writer.flush()  # people wait to see evaluations
         shown = "  ".join(f"{name} {value:.4f}" for name, value in metrics.items())
@@ -62,12 +64,10 @@ class TrainingProgress:
         self._emit({"step": step, "split": split, "examples": examples, **metrics})
 
     def note(self, text: str) -> None:
-        """Print a line for people, if this host reports."""
         if self.speaks:
             say(text)
 
     def close(self) -> None:
-        """Close the file of scalars for TensorBoard."""
         self._writer.close()
 
     def _rates(self, step: int, flops: float) -> dict[str, float]:

@@ -31,12 +31,14 @@ _NO_TOKENIZER = "warning: {} has no folder tokenizer/, which `train-tpu predict`
 
 
 def train(config: TrainConfig, *, as_json: bool = False) -> dict[str, Any]:
-    """Train until `config.steps`, from the last checkpoint in the model folder on.
+    """Train until `config.steps`, starting from the last checkpoint in the model folder, if any.
 
-    With a TPU or several CPU replicas, call before anything else uses TensorFlow. Returns the `steps`, the path of the
-    `model`, and its metrics, if evaluated; {} in a process that does not write.
+    With a TPU or several CPU replicas, call this before anything else uses TensorFlow. `as_json`: also write metrics as
+    JSON lines on stdout. Return `steps`, `model` (the final model's path), and the final model's metrics, if evaluated.
+    A process that does not write files returns {}.
 
-    Raises: a PrepError; StoppedError after SIGTERM or SIGINT, with the state saved.
+    Raises: StoppedError after SIGTERM or SIGINT, with the state saved; another PrepError if the run cannot start or go
+    on.
     """
     job = jobs.check(config)
     backend = backends.opened(job.target, job.config)
@@ -46,7 +48,7 @@ def train(config: TrainConfig, *, as_json: bool = False) -> dict[str, Any]:
 
 
 def describe(job: TrainingSetup, *, built: BuiltModel, steps: int, metrics: Mapping[str, float]) -> TrainedModel:
-    """Describe a finished model, without paths and row ranges of its data."""
+    """Return the description of a finished model, without the paths and row ranges of its training data."""
     config, manifest = job.config, job.data.manifest
     kept = {name: manifest.source[name] for name in ("kind", "name", "revision") if name in manifest.source}
     return TrainedModel(
@@ -295,10 +297,6 @@ class _Run:
 
 @contextlib.contextmanager
 def _stoppable() -> Iterator[list[int]]:
-    """Yield a list that collects SIGTERM (preemption) and SIGINT. A second signal of one kind has its usual effect.
-
-    Ignored signals stay ignored, such as SIGINT in a shell's background job.
-    """
     stop: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield stop
@@ -308,10 +306,10 @@ def _stoppable() -> Iterator[list[int]]:
 
     def note(number: int, _: object) -> None:
         stop.append(number)
-        signal.signal(number, previous[number])
+        signal.signal(number, previous[number])  # so a second signal has its usual effect
 
-    for name in (signal.SIGTERM, signal.SIGINT):
-        if signal.getsignal(name) != signal.SIG_IGN:
+    for name in (signal.SIGTERM, signal.SIGINT):  # clouds send SIGTERM before preemption
+        if signal.getsignal(name) != signal.SIG_IGN:  # as SIGINT is in a shell's background job
             previous[name] = signal.signal(name, note)
     try:
         yield stop

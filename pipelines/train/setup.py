@@ -1,7 +1,7 @@
 """Set up a training run and check it before a device is used, because a TPU takes a long time to start.
 
-For a TPU, the input pipelines are built and checked (`tfrecord_io.readiness`). Elsewhere they are not, because a CPU
-can be split only before TensorFlow uses it.
+For a TPU, the input pipelines are also built and checked (`tfrecord_io.readiness`). For a CPU they are not, because it
+can be split into replicas only before TensorFlow uses it.
 """
 
 import dataclasses
@@ -29,7 +29,10 @@ from tfrecord_io.shown import some
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingSetup:
-    """Checked setup of a training run. `warnings`: lines about inputs that are slow on a TPU."""
+    """Checked options, devices, data and task of a training run.
+
+    `eval_split`: None if nothing is evaluated. `warnings`: lines about inputs that are slow on a TPU.
+    """
 
     config: TrainConfig
     target: Target
@@ -40,7 +43,7 @@ class TrainingSetup:
 
 
 def check(config: TrainConfig) -> TrainingSetup:
-    """Check a training run's options, data and model folder. Raises: a PrepError."""
+    """Check a training run's options, data and model folder, and return its setup. Raises: a PrepError."""
     targets.require_whole_cluster(os.environ)
     target = targets.choose(config.tpu, environment=os.environ, chips_here=targets.has_tpu_chips())
     for option, path in (*(("--data", folder) for folder in config.data_folders), ("--model-dir", config.model_dir)):
@@ -59,7 +62,7 @@ def check(config: TrainConfig) -> TrainingSetup:
 
 
 def prepared(config: TrainConfig, target: Target) -> TrainingSetup:
-    """Open the data, set the options that depend on it, and bind the task. Raises: a PrepError."""
+    """Open the data, set the options that depend on it, and bind the task. Raises: a PrepError if this fails."""
     data = open_data(config)
     eval_split = _eval_split(config, data)
     require_labels(config, data, eval_split=eval_split)
@@ -100,7 +103,7 @@ def _unfit(job: TrainingSetup) -> list[str]:
 
 
 def identity(config: TrainConfig, data: InputFunctions) -> Mapping[str, Any]:
-    """Return the identity of a training run, for its model folder."""
+    """Return the entries by which a model folder recognizes its training run."""
     # The fingerprint covers the first stage.
     stages = {str(step): list(weights) for step, weights in config.data_stages.items() if step}
     more: dict[str, Any] = {checkpoints.STAGES: stages} if stages else {}
@@ -128,7 +131,8 @@ def _eval_split(config: TrainConfig, data: InputFunctions) -> str | None:
 def open_data(config: TrainConfig) -> InputFunctions:
     """Open the dataset, or the mixture of several datasets.
 
-    Raises: ReaderError if a dataset cannot be opened or does not fit the others; ConfigError for buckets in a mixture.
+    Raises: ReaderError if a dataset cannot be opened or does not fit the others; ConfigError if a dataset of a mixture
+    has rows of several lengths.
     """
     opened = [reader.open(folder) for folder in config.data_folders]
     if len(opened) == 1:
@@ -149,7 +153,10 @@ def open_data(config: TrainConfig) -> InputFunctions:
 
 
 def shares(job: TrainingSetup) -> Mapping[str, Mapping[str, float]]:
-    """Return rows, tokens and epochs by dataset of a mixture; empty for a single dataset."""
+    """Return, by dataset of a mixture, the `rows`, `tokens` and `epochs` that the training run takes from it.
+
+    The result is empty for a single dataset.
+    """
     if not isinstance(job.data, Mixture):
         return {}
     config = job.config
@@ -157,14 +164,14 @@ def shares(job: TrainingSetup) -> Mapping[str, Mapping[str, float]]:
 
 
 def by_length(data: InputFunctions) -> Mapping[int, InputFunctions]:
-    """Return a dataset per row length, ascending."""
+    """Return the parts of the data with rows of one length, by length, ascending."""
     if isinstance(data, Data) and data.manifest.bucket_lengths:
         return {length: data.bucket(length) for length in data.manifest.bucket_lengths}
     return {data.manifest.row_length: data}
 
 
 def evaluated(data: InputFunctions, split: str) -> Mapping[str, Data]:
-    """Return the datasets that have examples in a split, by their names in reports."""
+    """Return the datasets that have examples in a split, by the names that reports of evaluations use."""
     if isinstance(data, Data):
         datasets = {split: data}
     else:
@@ -174,7 +181,10 @@ def evaluated(data: InputFunctions, split: str) -> Mapping[str, Data]:
 
 
 def require_split(data: InputFunctions, split: str, *, option: str, all_have_it: bool = False) -> None:
-    """Check that a dataset (all datasets if `all_have_it`) has examples in a split. Raises: ConfigError."""
+    """Check that a dataset has examples in a split. Raises: ConfigError if none has.
+
+    `all_have_it`: check this for all datasets. `option`: the option that names the split, for the message.
+    """
     have, datasets = len(evaluated(data, split)), len(data.datasets) if isinstance(data, Mixture) else 1
     if have < (datasets if all_have_it else 1):
         raise ConfigError(
@@ -184,21 +194,20 @@ def require_split(data: InputFunctions, split: str, *, option: str, all_have_it:
 
 
 def splits_of(data: InputFunctions) -> str:
-    """List the splits with examples, as alternatives."""
     return " or ".join(name for name in data.splits if data.num_examples(name))
 
 
 def has_labels(config: TrainConfig, data: InputFunctions, split: str) -> bool:
-    """Return whether a dataset has examples in a split, and labels if the task is classify."""
+    """Return whether a split has examples and, if the task is classify, any labels."""
     shards = [part.splits[split] for part in evaluated(data, split).values()]
     needs_labels = tasks.TASKS[config.task].labels == "label"
     return any(not needs_labels or part.num_unlabelled < part.num_examples for part in shards)
 
 
 def with_num_labels(config: TrainConfig, data: InputFunctions, *, eval_split: str | None) -> TrainConfig:
-    """Return the config with `num_labels` from the integer labels, if their range is known.
+    """Return the config with `num_labels` from the range of the integer labels, if the range is known.
 
-    Raises: ConfigError if the labels are not 0 to n - 1, or not below --num-labels.
+    Raises: ConfigError if a label is below 0, or not below --num-labels; without this option, also if labels have gaps.
     """
     splits = (config.train_split, *([] if eval_split is None else [eval_split]))
     every_range = [part.splits[split].labels for split in splits for part in evaluated(data, split).values()]
@@ -224,7 +233,6 @@ def with_num_labels(config: TrainConfig, data: InputFunctions, *, eval_split: st
 
 
 def require_labels(config: TrainConfig, data: InputFunctions, *, eval_split: str | None) -> None:
-    """Check that the splits have labels. Raises: ConfigError."""
     for option, split in (("--train-split", config.train_split), ("--eval-split", eval_split)):
         if split is not None and not has_labels(config, data, split):
             raise ConfigError(

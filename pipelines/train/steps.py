@@ -31,14 +31,14 @@ from pipelines.train.models import BuiltModel
 from pipelines.train.setup import TrainingSetup
 from pipelines.train.tasks.kinds import Batch
 
-# Names of biases and of norms' factors and offsets in Keras and KerasHub.
+# Names of biases and of norms' factors and offsets in Keras and KerasHub. Weight decay does not apply to them.
 _UNDECAYED = re.compile(r"bias|\A(beta|gamma|scale)\Z")
 
 
 class Learner(abc.ABC):
-    """Model in training, with its task and optimizer. Each backend adds operations.
+    """A model in training, with its task and optimizer. Each backend has a subclass with its operations.
 
-    `shares`: number of parts of a global batch; their losses are added.
+    `shares`: number of parts of a global batch. The losses of the parts are added.
     """
 
     flops = 0.0  # of one device, 0 if not counted
@@ -70,7 +70,7 @@ class Learner(abc.ABC):
     @property
     @abc.abstractmethod
     def step(self) -> int:
-        """Steps taken, including those of earlier runs."""
+        """Number of steps taken, including those of earlier runs."""
 
     @property
     def learning_rate(self) -> float:
@@ -79,7 +79,7 @@ class Learner(abc.ABC):
 
     @abc.abstractmethod
     def differentiated(self, weights: list[Any], state: list[Any], batch: Batch, total: Any) -> tuple[Any, Any, Any]:
-        """Return `loss`, its gradients and the new state."""
+        """Return the loss, its gradients for `weights`, and the new state. Arguments as for `loss`."""
 
     @abc.abstractmethod
     def fold_in(self, seed: Any, number: Any) -> Any:
@@ -87,12 +87,15 @@ class Learner(abc.ABC):
 
     @abc.abstractmethod
     def cut(self, values: Any) -> Any:
-        """Cut [B, ...] into N = `accumulate` parts: [N, B / N, ...]."""
+        """Cut an array [B, ...] into N = `accumulate` equal parts: [N, B / N, ...]."""
 
     def gradients(
         self, weights: list[Any], state: list[Any], batch: Batch, total: Any, seed: Any
     ) -> tuple[Any, list[Any], list[Any]]:
-        """Return the loss, gradients and kept state for this part of the global batch."""
+        """Return the loss, its gradients, and the state to keep, for this part of the global batch.
+
+        `total`: as for `loss`. `seed`: seed of dropout for this part and step.
+        """
         state = self._seeded(state, lambda index: self.fold_in(seed, index))
         if self._accumulate == 1:
             loss, gradients, new = self.differentiated(weights, state, batch, total)
@@ -119,7 +122,10 @@ class Learner(abc.ABC):
         return seeded
 
     def loss(self, weights: list[Any], state: list[Any], batch: Batch, total: Any) -> tuple[Any, list[Any]]:
-        """Return this part's share of the global loss, and the new state. `total`: the sum of all weights."""
+        """Return this part's share of the loss over the global batch, and the new state.
+
+        `total`: sum of the weights of all labels in the global batch.
+        """
         _, labels, example_weights = batch
         example_weights = self.task.weights(labels, example_weights)
         logits, new_state, penalties = self._called(weights, state, batch, training=True)
@@ -129,7 +135,7 @@ class Learner(abc.ABC):
         return loss + sum(ops.cast(penalty, "float32") for penalty in penalties) / self._shares, new_state
 
     def sums(self, weights: list[Any], state: list[Any], batch: Batch) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the task's evaluation sums and per-row values."""
+        """Return the sums of a batch and the values of each row, both by name, for the task's metrics."""
         inputs, labels, example_weights = batch
         logits, _, _ = self._called(weights, state, batch, training=False)
         example_weights = self.task.weights(labels, example_weights)
@@ -139,10 +145,6 @@ class Learner(abc.ABC):
     def _called(
         self, weights: list[Any], state: list[Any], batch: Batch, *, training: bool
     ) -> tuple[Any, list[Any], list[Any]]:
-        """Return the logits aligned with the labels, the new state, and the regularization losses.
-
-        With a reference model, its logits are subtracted.
-        """
         features = models.taken(self.model, self.task.features(batch[0]))
         own, reference = state[: self._own], state[self._own :]
         logits, new, penalties = self.model.stateless_call(
@@ -156,7 +158,10 @@ class Learner(abc.ABC):
 
 
 def answering(model: keras.Model, outputs: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a pure function from weights, state and features to `outputs(call, features)`."""
+    """Return a pure function of (weights, state, features) that returns `outputs(call, features)`.
+
+    There, `call` maps features to the logits of the model with these weights.
+    """
 
     def pure(weights: Any, state: Any, features: Mapping[str, Any]) -> Any:
         def call(features: Mapping[str, Any]) -> Any:
@@ -168,13 +173,16 @@ def answering(model: keras.Model, outputs: Callable[..., Any]) -> Callable[..., 
 
 
 def is_decayed(variable: Any) -> bool:
-    """Return whether weight decay applies to a variable: not to biases and norms."""
     return len(variable.shape) > 1 and not _UNDECAYED.search(variable.name)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AdamW:
-    """AdamW. `rate`: the learning rate after the warm-up. `decayed`: whether weight decay applies, by weight."""
+    """The AdamW optimizer, with warm-up, schedule and clipping. The caller keeps its state.
+
+    `rate`: the learning rate after the warm-up. `warmup` and `steps`: numbers of steps. `decay`: the weight decay.
+    `decayed`: for each weight, whether weight decay applies.
+    """
 
     rate: float
     warmup: int
@@ -188,7 +196,10 @@ class AdamW:
     epsilon: float = 1e-8
 
     def learning_rate(self, step: Any) -> Any:
-        """Return a step's learning rate: a linear warm-up to `rate`, then constant or a linear or cosine decay to 0."""
+        """Return the learning rate of a step.
+
+        It rises linearly to `rate` in the warm-up. Then it is constant, or falls to 0 as a line or a cosine.
+        """
         done = ops.cast(step, "float32")
         rising = (done + 1.0) / (self.warmup + 1.0)
         share = ops.clip((done - self.warmup) / max(1, self.steps - self.warmup), 0.0, 1.0)
@@ -201,7 +212,10 @@ class AdamW:
     def update(
         self, step: Any, weights: Sequence[Any], gradients: Sequence[Any], means: Sequence[Any], squares: Sequence[Any]
     ) -> tuple[list[Any], list[Any], list[Any]]:
-        """Return the new weights, means and squares. `step`: the number of earlier steps."""
+        """Return the new weights, means of gradients, and means of squared gradients.
+
+        `step`: the number of earlier steps. `means`, `squares`: the results of the previous step, 0 at the start.
+        """
         norm = ops.sqrt(sum(ops.sum(ops.square(gradient)) for gradient in gradients))
         scale = self.clip_norm / ops.maximum(norm, self.clip_norm)
         rate, time = self.learning_rate(step), ops.cast(step, "float32") + 1.0

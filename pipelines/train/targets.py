@@ -19,7 +19,7 @@ from tfrecord_io.shown import some
 
 Kind = Literal["tpu-node", "tpu-vm", "host"]
 _VARIABLES = ("TPU_NAME", "TPU_GRPC_URL", "COLAB_TPU_ADDR")
-# JAX' variables for several processes: address of the first, number of processes, and index of this one.
+# JAX's variables for several processes: address of the first, number of processes, and number of this one.
 COORDINATOR, CLUSTER = "JAX_COORDINATOR_ADDRESS", ("JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
 _HOSTS = ("cpu", "gpu", "cuda")  # not names of TPUs
 _NONE_FOUND = "no TPU found"
@@ -27,7 +27,10 @@ _NONE_FOUND = "no TPU found"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Target:
-    """Chosen accelerator. `address`: a TPU Node's name or address. `chosen_by`: option or variable."""
+    """The chosen accelerator. Its kind is "host" for this machine's GPUs or CPU.
+
+    `address`: name or address of a TPU Node. `chosen_by`: the option or variable that chose the accelerator.
+    """
 
     kind: Kind
     address: str = ""
@@ -35,7 +38,6 @@ class Target:
 
     @property
     def is_tpu(self) -> bool:
-        """Return whether the target is a TPU."""
         return self.kind != "host"
 
     def __str__(self) -> str:
@@ -43,9 +45,9 @@ class Target:
 
 
 def choose(tpu: str, *, environment: Mapping[str, str], chips_here: bool) -> Target:
-    """Return the accelerator for a value of --tpu. `chips_here`: see `has_tpu_chips`.
+    """Return the accelerator for a value of --tpu. With "auto", environment variables may name it.
 
-    Raises: ConfigError for an invalid value.
+    `chips_here`: result of `has_tpu_chips`. Raises: ConfigError if the value is invalid.
     """
     if tpu == "none":
         return Target(kind="host", chosen_by="--tpu none")
@@ -67,7 +69,7 @@ def choose(tpu: str, *, environment: Mapping[str, str], chips_here: bool) -> Tar
 
 
 def backend(asked: Backend, target: Target) -> Literal["tensorflow", "jax"]:
-    """Return the backend for a value of --backend. Raises: ConfigError for JAX with a TPU Node."""
+    """Return the backend for a value of --backend. Raises: ConfigError if it is JAX and the target a TPU Node."""
     if asked == "jax" and target.kind == "tpu-node":
         raise ConfigError(
             f"--backend jax with a TPU Node ({target.address}), expected a TPU in this machine",
@@ -83,12 +85,15 @@ def backend(asked: Backend, target: Target) -> Literal["tensorflow", "jax"]:
 
 
 def hardware(platform: str, count: int) -> str:
-    """Describe `count` devices of a platform, as named by TensorFlow or JAX."""
+    """Describe `count` devices in words. `platform`: their name in TensorFlow or JAX, such as cpu."""
     return {"cpu": "the CPU", "tpu": "a TPU"}.get(platform.lower()) or some(count, "GPU")
 
 
 def missed_tpu(target: Target, instead: str) -> tuple[str, ...]:
-    """Return a warning and a remedy if --tpu auto found no TPU, or ()."""
+    """Return the two lines of a warning if --tpu auto found no TPU, else ().
+
+    `instead`: the consequence, such as "training on the CPU".
+    """
     if target.chosen_by != _NONE_FOUND:
         return ()
     return (
@@ -98,19 +103,22 @@ def missed_tpu(target: Target, instead: str) -> tuple[str, ...]:
 
 
 def place(target: Target, hardware: str) -> str:
-    """Describe the devices, and the option or variable that chose them."""
+    """Describe the devices in words, with the option or variable that chose them."""
     return str(target) if target.is_tpu else f"{hardware} ({target.chosen_by})"
 
 
 def has_tpu_chips() -> bool:
-    """Return whether this machine is a TPU VM, with device files of the chips and libtpu."""
+    """Return whether this machine is a TPU VM: it has device files of TPU chips and, if needed, libtpu."""
     if glob.glob("/dev/accel[0-9]*"):
         return True
     return bool(glob.glob("/dev/vfio/[0-9]*")) and importlib.util.find_spec("libtpu") is not None
 
 
 def require_reachable_path(target: Target, *, option: str, path: str) -> None:
-    """Check that a TPU Node can open a path. Raises: ConfigError."""
+    """Check that the target can open a path. A TPU Node can open only gs:// paths.
+
+    `option`: the option with this path. Raises: ConfigError if the target cannot open the path.
+    """
     if target.kind == "tpu-node" and not path.startswith("gs://"):
         raise ConfigError(
             f"{option} {path} with a TPU Node ({target.address}), expected a gs:// address, since the TPU's host is "
@@ -121,7 +129,10 @@ def require_reachable_path(target: Target, *, option: str, path: str) -> None:
 
 
 def require_whole_cluster(environment: Mapping[str, str]) -> None:
-    """Check that a cluster in the environment is for JAX and has all variables. Raises: ConfigError."""
+    """Check the environment variables that describe a cluster of processes.
+
+    Raises: ConfigError if the cluster is not for JAX, or a variable is missing.
+    """
     if environment.get(COORDINATOR):
         if missing := [name for name in CLUSTER if not environment.get(name, "").strip().isdigit()]:
             raise ConfigError(

@@ -1,7 +1,8 @@
 """Convert BERT with this trainer's heads to the weight names of `transformers` (modeling_bert.py).
 
-KerasHub's BERT has a layer norm epsilon of 1e-12 and usually the tanh form of GELU (`gelu_new`); config.json has both.
-Only transformers' class for rows has a pooler. There is no class for rows pooled by their mean.
+KerasHub's BERT has a layer norm epsilon of 1e-12 and usually the tanh form of GELU (`gelu_new`); config.json records
+both. Of the classes in transformers with a head, only the one that classifies rows has a pooler. None pools rows by
+their mean.
 """
 
 import json
@@ -59,7 +60,6 @@ def write(built: BuiltModel, trained: TrainedModel, folder: Path) -> None:
 
 
 def config_of(backbone: Any, trained: TrainedModel) -> dict[str, Any]:
-    """Return the content of config.json."""
     config: dict[str, Any] = {
         "architectures": [f"BertFor{TASKS[trained.task].auto_class}"],
         "model_type": "bert",
@@ -89,7 +89,6 @@ def config_of(backbone: Any, trained: TrainedModel) -> dict[str, Any]:
 
 
 def weights_of(built: BuiltModel, trained: TrainedModel) -> dict[str, np.ndarray]:
-    """Return all weights by their names in transformers, as contiguous float32 arrays."""
     model, backbone = built.model, built.backbone
     width, values = backbone.hidden_dim, {}
     for layer in backbone.layers:
@@ -121,12 +120,11 @@ def _float32(variable: Any) -> np.ndarray:
 def _layer(
     values: Mapping[str, np.ndarray], ours: str, theirs: str, *, rows: int | None = None
 ) -> dict[str, np.ndarray]:
-    """Return a layer's weights by their names in transformers. `rows`: input size of a layer with several heads."""
     weights = {}
     for part, name in _PARTS.items():
         if (value := values.get(f"{ours}/{part}")) is None:
             continue
-        if part == "kernel":
+        if part == "kernel":  # with `rows`, the heads are a dimension of the output, else of the input
             value = value.reshape(rows, -1) if rows is not None else value.reshape(-1, value.shape[-1])
             value = value.T
         weights[f"{theirs}.{name}"] = value.reshape(-1) if part == "bias" else value

@@ -1,6 +1,6 @@
 """Export a trained model: make the folder in a temporary directory, then copy it to `--output`.
 
-A local folder appears complete, by one rename. On gs://, README.md is written last.
+A local folder appears complete, by a single rename. On gs://, README.md is written last.
 """
 
 import json
@@ -32,6 +32,8 @@ _MOST_LABELS = 50
 
 def export(model_dir: str, *, kind: str, output: str, build: str | None = None) -> list[str]:
     """Export a trained model to a new folder, and return the names of its files.
+
+    `kind`: transformers, saved-model or keras. `build`: the user's function that built the model, if needed to load it.
 
     Raises: ConfigError if the model does not support the format; ReaderError if the model cannot be read; OutputError
         if `output` is not empty or cannot be written.
@@ -65,7 +67,6 @@ def export(model_dir: str, *, kind: str, output: str, build: str | None = None) 
 
 
 def _write_transformers(model_dir: str, trained: TrainedModel, folder: Path, build: str | None) -> int:
-    """Write the model's files, and return its maximum number of positions, 0 if unlimited."""
     families = ["BertBackbone", *(family.backbone for family in FAMILIES.values() if family.causal_class)]
     if backbones.is_users(trained.model):
         raise ConfigError(
@@ -84,7 +85,7 @@ def _write_transformers(model_dir: str, trained: TrainedModel, folder: Path, bui
         bert.write(built, trained, folder)
     else:
         write_decoder(backbone, trained, folder)
-    return int(getattr(backbone, "max_sequence_length", 0))
+    return int(getattr(backbone, "max_sequence_length", 0))  # 0: unlimited
 
 
 def _model(backbone: str) -> str:
@@ -200,7 +201,7 @@ def _cell(value: str) -> str:
 def write_decoder(backbone: Any, trained: TrainedModel, folder: Path) -> None:
     """Write config.json and model.safetensors of a decoder with KerasHub's exporter.
 
-    Raises: ConfigError if the model was trained for another task, or the exporter leaves out weights.
+    Raises: ConfigError if the task is neither clm nor dpo, or if the exporter leaves out weights.
     """
     family = type(backbone).__name__
     model = _model(family)

@@ -1,11 +1,11 @@
 """Models for a task on a dataset, with the manifest's features as inputs and logits as outputs.
 
-KerasHub's backbone maps the features, int32 [B, L], to a sequence [B, L, D]. The head maps the sequence to logits:
+KerasHub's backbone maps the features, int32 [B, L], to states [B, L, D]. The head maps the states to logits:
 
     classify         [B, classes]       after pooling
     tokens, span     [B, L, classes], [B, L, 2]
-    clm, mlm         [B, L, V], and [B, P, V] at masked positions, with the tied embedding
-    seq2seq          [B, T, V], from the decoder's sequence
+    clm, mlm         [B, L, V], and [B, P, V] at the P masked positions, with the tied embedding
+    seq2seq          [B, T, V], from the decoder's states for T target tokens
 
 `building` combines `backbones`, `heads`, and the heads in checkpoints of transformers (`checkpoint`).
 """

@@ -1,8 +1,8 @@
-"""Names for --model, and KerasHub's backbones: from scratch, or with a preset's weights or architecture.
+"""Check --model, and build KerasHub's backbones: from scratch, or with a preset's weights or architecture.
 
-In packed rows, a token attends only to tokens of its document (in a decoder, only to earlier ones). KerasHub's
-backbones take only a padding mask, but their layers take any mask and positions. So the layers are connected again
-under the same names. A document has the same logits as in a separate row (arXiv:2107.02027).
+In packed rows, a token attends only to tokens of its own document (in a decoder, only to earlier ones). KerasHub's
+backbones take only a padding mask, but their layers take any mask and positions. So `keeping_apart` connects the layers
+again, under the same names. A document then has the same logits as in a separate row (arXiv:2107.02027).
 """
 
 import difflib
@@ -45,12 +45,12 @@ _SEQ2SEQ_INPUTS = {"encoder_token_ids", "encoder_padding_mask", "decoder_token_i
 
 
 def is_users(name: str) -> bool:
-    """Return whether `name` is a user's function, such as package.module:build."""
+    """Return whether `name` has the form of a user's function, such as package.module:build."""
     return bool(_USERS.match(name))
 
 
 def require_known(name: str) -> None:
-    """Check a value of --model. Raises: ConfigError, with similar names."""
+    """Check that --model names a model. Raises: ConfigError, which suggests similar names."""
     if os.path.isfile(os.path.join(name, "model.json")):
         raise ConfigError(
             f"--model {name}: this is the folder of a finished training run, expected a model to start from",
@@ -77,7 +77,7 @@ def require_known(name: str) -> None:
 
 
 def keras_hub(name: str) -> Any:
-    """Import KerasHub for the model `name`. Raises: ConfigError."""
+    """Import and return KerasHub. `name`: the value of --model. Raises: ConfigError if the import fails."""
     try:
         return importlib.import_module("keras_hub")
     except ImportError as error:
@@ -88,29 +88,32 @@ def keras_hub(name: str) -> Any:
 
 
 def make(config: TrainConfig, manifest: Manifest) -> tuple[Any, Checkpoint | None]:
-    """Build the backbone that --model names, and open its transformers checkpoint, if any. Raises: ConfigError."""
+    """Build the backbone that --model names. Return it with its transformers checkpoint, or with None if it has none.
+
+    Raises: ConfigError if the model cannot be loaded.
+    """
     # Keras mistakes the mask argument of T5's attention for a mask of its inputs.
     warnings.filterwarnings("ignore", message=r"Layer '\w+' \(of type T5MultiHeadAttention\) was passed an input")
     return (_from_scratch(config, manifest), None) if config.model in FROM_SCRATCH else _preset(config, manifest)
 
 
 def is_causal(backbone: Any) -> bool:
-    """Return whether the backbone is only a decoder."""
+    """Return whether the backbone consists of a decoder only, like GPT-2."""
     return not is_seq2seq(backbone) and any("Decoder" in type(layer).__name__ for layer in backbone.layers)
 
 
 def is_seq2seq(backbone: Any) -> bool:
-    """Return whether the backbone has an encoder and a decoder."""
+    """Return whether the backbone has an encoder and a decoder, like T5."""
     return isinstance(backbone.input, dict) and "decoder_token_ids" in backbone.input
 
 
 def scales_tied_logits(backbone: Any) -> bool:
-    """Return whether states are divided by sqrt(width) before they meet the tied embedding (T5, arXiv:1910.10683)."""
+    """Return whether states are divided by sqrt(width) before the output layer, as in T5 (arXiv:1910.10683)."""
     return type(backbone).__name__ == "T5Backbone" and bool(backbone.tie_embedding_weights)
 
 
 def check(backbone: Any, *, config: TrainConfig, task: BoundTask) -> None:
-    """Check that the task can use this backbone. Raises: ConfigError."""
+    """Check that the backbone has the inputs of a text model, and fits the task. Raises: ConfigError."""
     feeds = set(backbone.input) if isinstance(backbone.input, dict) else set()
     if not ({"token_ids", "padding_mask"} <= feeds <= {"token_ids", "padding_mask", "segment_ids"}) and (
         feeds != _SEQ2SEQ_INPUTS
@@ -177,14 +180,17 @@ def _preset(config: TrainConfig, manifest: Manifest) -> tuple[Any, Checkpoint | 
 
 
 def activation_of(backbone: Any) -> str | None:
-    """Return the layers' activation, None if the family has only one in KerasHub."""
+    """Return the name of the layers' activation, or None if KerasHub has only one for this family."""
     layer = next((layer for layer in backbone.layers if hasattr(layer, "_feedforward_intermediate_dense")), None)
     name = getattr(getattr(layer, "activation", None), "__name__", None)
     return "gelu_new" if name == "gelu_approximate" else name
 
 
 def adapted(backbone: Any, *, activation: str | None = None) -> Any:
-    """Make the layers savable, and set their activation, which KerasHub's constructors do not take."""
+    """Change the backbone's layers so that Keras can save them, and return the backbone.
+
+    `activation`: the layers' new activation, which KerasHub's constructors do not take; None changes nothing.
+    """
     for layer in backbone.layers:
         _repair_config(layer)
     if activation is not None and activation != activation_of(backbone):
@@ -197,17 +203,14 @@ def adapted(backbone: Any, *, activation: str | None = None) -> Any:
 
 
 def connected(backbone: Any) -> Any:
-    """Return the backbone, or a plain Keras model if the backbone's config would lose the activation."""
+    """Return the backbone, or an equal plain Keras model if the backbone's config would lose the activation."""
     if activation_of(backbone) in (None, family_of(backbone).activation):
         return backbone
     return keras.Model(backbone.input, backbone.output, name=backbone.name)
 
 
 def _repair_config(layer: Any) -> None:
-    """Correct the config of a decoder layer of KerasHub 0.32.
-
-    Llama's layer reads a missing attribute and omits factors. Qwen3's layer omits head_dim.
-    """
+    # In KerasHub 0.32, Llama's layer reads a missing attribute and omits factors; Qwen3's layer omits head_dim.
     if "TransformerDecoder" not in type(layer).__name__:
         return
     names = [name for name in inspect.signature(type(layer)).parameters if hasattr(layer, name)]
@@ -225,18 +228,15 @@ def _repair_config(layer: Any) -> None:
 
 
 def _with_spread_embedding(backbone: Any) -> Any:
-    """Reset a T5's random embedding to mean 0 and deviation 1, as in T5's code.
-
-    With KerasHub's mean 1 and deviation 0.05, all tokens look alike, and a small training run needs over three times
-    as many steps.
-    """
+    # As in T5's code. With KerasHub's mean 1 and deviation 0.05, all tokens look alike, and a small training run needs
+    # over three times as many steps.
     embedding = backbone.token_embedding.embeddings
     embedding.assign(keras.initializers.TruncatedNormal(mean=0.0, stddev=1.0)(embedding.shape, dtype=embedding.dtype))
     return backbone
 
 
 def require_apart(backbone: Any, *, config: TrainConfig, manifest: Manifest) -> None:
-    """Check that the model can keep the documents of a row apart. Raises: ConfigError."""
+    """Check that this backbone can keep the documents of a packed row apart. Raises: ConfigError."""
     if not family_of(backbone).keeps_apart:
         raise ConfigError(
             f"dataset {manifest.name!r} has several documents in a row, but --model {config.model} cannot keep them "
@@ -248,10 +248,10 @@ def require_apart(backbone: Any, *, config: TrainConfig, manifest: Manifest) -> 
 
 
 def keeping_apart(backbone: Any) -> keras.Model:
-    """Connect the backbone's layers so that tokens attend only to their document.
+    """Return a model of the backbone's layers in which tokens attend only to tokens of the same document.
 
-    Inputs, int32 [B, L]: `token_ids`, `documents` (1, 2, ... and 0 on padding), `positions`. Output: sequence
-    [B, L, D].
+    Inputs, int32 [B, L]: `token_ids`; `documents`, numbered from 1, and 0 on padding; `positions`. Output: states [B,
+    L, D].
     """
     names = ("token_ids", "documents", "positions")
     inputs = {name: keras.Input((None,), dtype="int32", name=name) for name in names}

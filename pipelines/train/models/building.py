@@ -28,11 +28,12 @@ _NO_EXPORT = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BuiltModel:
-    """Model with its KerasHub backbone (None for a user's model).
+    """A model and its KerasHub backbone (None for a user's model).
 
-    pooling: how rows are pooled for classify, None for other tasks. has_bias: whether the logits of mlm have a bias.
-    reference: frozen weights to compare with, in the order of the trainable weights. notes: lines for people about the
-    use of a checkpoint.
+    pooling: how the states of a row become one vector, for classify; None for other tasks.
+    has_bias: whether the output layer for mlm has a bias.
+    reference: frozen weights of the reference model for dpo, in the order of the trainable weights.
+    notes: lines for people about the tensors and settings of a checkpoint.
     """
 
     model: keras.Model
@@ -44,7 +45,7 @@ class BuiltModel:
 
     @property
     def description(self) -> dict[str, Any] | None:
-        """Class and config of the backbone as JSON, for `build_again`."""
+        """JSON object from which `build_again` rebuilds the model; None for a user's model."""
         if self.backbone is None:
             return None
         config = keras.saving.serialize_keras_object(self.backbone)["config"]
@@ -53,7 +54,7 @@ class BuiltModel:
 
 
 def build(config: TrainConfig, manifest: Manifest, task: BoundTask) -> BuiltModel:
-    """Build the model that --model names, inside the strategy's scope.
+    """Build the model that --model names. With TensorFlow, call this inside the strategy's scope.
 
     Raises: ConfigError if the model does not exist, or does not fit the dataset or the task.
     """
@@ -75,9 +76,9 @@ def build(config: TrainConfig, manifest: Manifest, task: BoundTask) -> BuiltMode
 
 
 def reference_of(config: TrainConfig, manifest: Manifest, task: BoundTask, built: BuiltModel) -> tuple[np.ndarray, ...]:
-    """Return the weights of the model that --reference names, by default of the model itself.
+    """Return the trainable weights of the model that --reference names, by default those of `built`.
 
-    Raises: ConfigError if the reference has another architecture.
+    Raises: ConfigError if the reference model has another architecture.
     """
     other = built
     if config.reference is not None:
@@ -103,7 +104,10 @@ def _architecture(built: BuiltModel) -> dict[str, Any]:
 def build_again(
     backbone: Mapping[str, Any], manifest: Manifest, task: BoundTask, *, pooling: Pooling | None
 ) -> BuiltModel:
-    """Rebuild a model, with new weights, from `BuiltModel.description`. Raises: ConfigError if KerasHub cannot."""
+    """Rebuild a model, with random weights. `backbone`: its `BuiltModel.description`.
+
+    Raises: ConfigError if this version of KerasHub lacks the backbone's class.
+    """
     family = getattr(backbones.keras_hub(str(backbone["class"])).models, str(backbone["class"]), None)
     if family is None or not str(backbone["class"]).endswith("Backbone"):
         raise ConfigError(
@@ -138,7 +142,10 @@ def _hub_model(config: TrainConfig, manifest: Manifest, task: BoundTask) -> Buil
 
 
 def users_model(spec: str, manifest: Manifest) -> keras.Model:
-    """Call the user's function to build a model. Raises: ConfigError if the function cannot be imported or fails."""
+    """Build a model with the user's function. `spec`: the function, such as package.module:build.
+
+    Raises: ConfigError if the function cannot be imported, fails, or does not return a Keras model.
+    """
     module_name, _, function = spec.partition(":")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())  # as `python -m` does

@@ -1,7 +1,7 @@
 """Read a checkpoint of `transformers`: KerasHub reads the backbone, this module the head and missing weights.
 
-The names of a head's tensors are in `FAMILIES` for mlm, and in `TASKS` for classify, tokens and span. A checkpoint of
-BERT or ALBERT may lack the pooler, as masked language models do. Then a random one is used.
+The names of a head's tensors are in `FAMILIES` for mlm, and in `TASKS` for classify, tokens and span. A checkpoint of a
+masked language model (BERT or ALBERT) may lack the pooler; then a random pooler is used.
 """
 
 import contextlib
@@ -40,7 +40,11 @@ _BUFFERS = re.compile(r"(\.attn\.(masked_)?bias|position_ids|token_type_ids|rota
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """A checkpoint of `transformers`. `files`: the file that holds each tensor. `read`: names of the tensors in use."""
+    """A checkpoint of `transformers`.
+
+    `model`: the value of --model. `files`: for each tensor, the name of its file; empty if only settings are read.
+    `read`: names of the tensors that were loaded so far.
+    """
 
     model: str
     folder: Path
@@ -67,7 +71,7 @@ class Checkpoint:
         return bool(pooler) and not any(name.endswith(f"{pooler}.weight") for name in self.files)
 
     def tensor(self, *names: str) -> np.ndarray:
-        """Return the first of the named tensors that the checkpoint has. Raises: ConfigError if it has none."""
+        """Return the tensor with the first of these names that exists. Raises: ConfigError if none exists."""
         name = next((name for name in names if name in self.files), None)
         if name is None:
             raise ConfigError(
@@ -86,7 +90,10 @@ class Checkpoint:
 
     @contextlib.contextmanager
     def whole(self) -> Iterator[str]:
-        """Yield a folder for KerasHub, with the settings in use and, if the checkpoint has no pooler, a random one."""
+        """Yield a temporary folder that KerasHub can read: the checkpoint with the settings in use.
+
+        If the checkpoint lacks a pooler that KerasHub needs, the folder has a random one.
+        """
         lacks_pooler = bool(self.files) and self._lacks_pooler
         with tempfile.TemporaryDirectory() as folder, _recorded(self.read):
             for path in self.folder.iterdir():
@@ -107,16 +114,17 @@ class Checkpoint:
         (folder / _INDEX).write_text(json.dumps({"weight_map": files}), encoding="utf-8")
 
     def complete(self, backbone: Any) -> Any:
-        """Return the backbone with RoBERTa's type embedding, which KerasHub 0.32 ignores."""
+        """Add RoBERTa's token type embedding, which KerasHub 0.32 ignores, to the backbone, and return it."""
         if self._type == "roberta" and self.files:
             positions = backbone.embeddings.position_embedding.position_embeddings
             positions.assign_add(self.tensor(self._ending("embeddings.token_type_embeddings.weight"))[0])
         return backbone
 
     def load_head(self, model: keras.Model, task: BoundTask, manifest: Manifest, *, pooling: Pooling) -> list[str]:
-        """Load the task's head, if the checkpoint has it, and return lines about the use of its tensors.
+        """Load the task's head into the model, if the checkpoint has one. Return messages about its tensors.
 
-        Raises: ConfigError if a classifier has only some of the dataset's labels.
+        Raises: ConfigError if a classifier has only some of the dataset's labels, or an unused tensor affects the
+        logits.
         """
         # The head of mlm is nested in the model.
         layers = {inner.name: inner for layer in model.layers for inner in getattr(layer, "layers", [layer])}
@@ -135,10 +143,10 @@ class Checkpoint:
         return [f"--model {self.model}: {line}" for line in (*lines, *self.settings.notes)]
 
     def _unused(self, task: BoundTask) -> list[str]:
-        """Return the unused tensors of heads. Raises: ConfigError if any other unused tensor affects the logits."""
         unused = [name for name in self.files if name not in self.read and not _BUFFERS.search(name)]
         unused = [name for name in unused if not self._is_tied(name)]
         heads = [name for name in unused if _HEADS.search(name)]
+        # These tensors affect the logits.
         wrong = [name for name in unused if name not in heads or (task.of_vocabulary and _OUTPUTS.search(name))]
         if wrong:
             listing = f"{', '.join(sorted(wrong)[:5])}{' …' if len(wrong) > 5 else ''}"
@@ -150,7 +158,6 @@ class Checkpoint:
         return heads
 
     def _is_tied(self, name: str) -> bool:
-        """Return whether a tensor repeats the embedding or the bias of an output layer."""
         ends = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight", "shared.weight")
         used = [other for other in self.read if other.endswith((*ends, "predictions.bias")) or other == "lm_head.bias"]
         value = self._value(name)
@@ -198,16 +205,14 @@ class Checkpoint:
 
 
 class _Exact(np.ndarray):
-    """Tensor that stays float32 where KerasHub 0.32 rounds Mistral's weights to float16."""
-
     def astype(self, dtype: Any, *arguments: Any, **options: Any) -> Any:
+        # KerasHub 0.32 rounds Mistral's weights to float16.
         return super().astype(np.float32 if dtype is np.float16 else dtype, *arguments, **options)
 
 
 @contextlib.contextmanager
 def _recorded(names: set[str]) -> Iterator[None]:
-    """Collect the names of the tensors that KerasHub reads during the context, and return them as `_Exact`."""
-    real = safetensors.safe_open
+    real = safetensors.safe_open  # with which KerasHub reads tensors
 
     class Recording(contextlib.ExitStack):
         def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -229,9 +234,10 @@ def _recorded(names: set[str]) -> Iterator[None]:
 
 
 def opened(model: str, *, weights: bool = True) -> Checkpoint | None:
-    """Open the transformers checkpoint that --model names, in a folder or on the Hub, or return None.
+    """Open the transformers checkpoint that --model names, in a folder or on the Hub. Return None if it names none.
 
-    Without `weights`, only settings are read. Raises: ConfigError if KerasHub would compute other logits.
+    If `weights` is false, only the settings are read. Raises: ConfigError if KerasHub would compute different logits
+    than transformers.
     """
     hub_id = model.removeprefix("hf://") if model.startswith("hf://") else None
     if hub_id is not None:

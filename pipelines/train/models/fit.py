@@ -1,4 +1,4 @@
-"""Check a model's folder before memory is allocated: all files are in it, and its sizes fit the tensors.
+"""Check a model's folder before memory is allocated: all files are in it, and its config's sizes fit the tensors.
 
 The weights of a transformer of width D have at least as many elements as each of these products:
 
@@ -36,7 +36,7 @@ _REACH = re.compile("window|chunk")
 
 
 def in_hdf5(*paths: str | Path) -> list[int]:
-    """Return the tensors' numbers of elements in HDF5 files, without following links. Raises: OSError."""
+    """Return the number of elements of each tensor in HDF5 files, without following links. Raises: OSError."""
     sizes: list[int] = []
 
     def add(_: str, item: Any) -> None:
@@ -50,7 +50,7 @@ def in_hdf5(*paths: str | Path) -> list[int]:
 
 
 def in_safetensors(*paths: str | Path) -> list[int]:
-    """Return the tensors' numbers of elements in safetensors files. Raises: safetensors.SafetensorError."""
+    """Return the number of elements of each tensor in safetensors files. Raises: safetensors.SafetensorError."""
     sizes = []
     for path in paths:
         with safe_open(path, framework="numpy") as file:
@@ -59,10 +59,10 @@ def in_safetensors(*paths: str | Path) -> list[int]:
 
 
 def misfit(kind: str, config: Mapping[str, Any], stored: Sequence[int], *, outputs: int = 0) -> str | None:
-    """Describe the entry of a backbone's config that is too large for the stored tensors, if any.
+    """Describe the first size in a backbone's config that is too large for the stored tensors, or return None.
 
-    `kind`: model type in transformers or class in KerasHub. `stored`: each tensor's number of elements. `outputs`:
-    number of outputs of the head.
+    `kind`: the model's type in transformers or class in KerasHub. `stored`: the number of elements of each tensor.
+    `outputs`: number of outputs of the head.
     """
     elements = sum(stored)
     text = config.get("text_config")
@@ -88,9 +88,9 @@ def misfit(kind: str, config: Mapping[str, Any], stored: Sequence[int], *, outpu
 
 
 def require_sound(folder: str | Path, *, model: str) -> None:
-    """Check that a model's folder refers to no file outside, and that its config fits its weights.
+    """Check that a model's folder refers to no file outside of it, and that its config fits its weights.
 
-    Raises: ConfigError if not; OSError, ValueError or SafetensorError for a damaged file.
+    Raises: ConfigError if a check fails; OSError, ValueError or SafetensorError if a file is damaged.
     """
     names = [name for name in sorted(os.listdir(folder)) if name.endswith(_READ)]
     for name in names:

@@ -16,7 +16,11 @@ from tfrecord_io.objectives.base import TokenFeatures
 
 
 def taken(model: keras.Model, features: Mapping[str, Any]) -> dict[str, Any]:
-    """Select the features that the model takes. Logits are [B, P, V] with `masked_positions`, [B, L, V] without."""
+    """Select the features that the model takes as inputs.
+
+    For mlm, a model that takes `masked_positions` has logits [B, P, V], at P positions of a row; any other has [B, L,
+    V].
+    """
     try:
         names = model.input
     except (AttributeError, ValueError):  # a subclassed model
@@ -27,7 +31,7 @@ def taken(model: keras.Model, features: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def inputs_of(manifest: Manifest, task: BoundTask) -> dict[str, Any]:
-    """Create a model's Keras inputs, int32, by feature name. L is None for rows of several lengths."""
+    """Create a model's Keras inputs, int32 [B, L], by feature name. L is None if rows have several lengths."""
     schema = manifest.schema
     names = task.tokens(manifest).inputs
     lengths: dict[str, int | None] = dict.fromkeys(names, None if manifest.bucket_lengths else manifest.row_length)
@@ -44,7 +48,10 @@ def inputs_of(manifest: Manifest, task: BoundTask) -> dict[str, Any]:
 def with_head(
     backbone: Any, manifest: Manifest, task: BoundTask, *, pooling: Pooling, has_bias: bool = False
 ) -> keras.Model:
-    """Add the task's head to a backbone. `has_bias`: whether the logits of mlm have a bias, as in checkpoints."""
+    """Return a model with the backbone and the task's head.
+
+    `has_bias`: whether the output layer for mlm has a bias, as in checkpoints.
+    """
     inputs = inputs_of(manifest, task)
     tokens = task.tokens(manifest)
     core, feeds = _fed(backbone, manifest, inputs, tokens)
@@ -97,10 +104,7 @@ def _sequence(outputs: Any) -> Any:
 
 
 def _language_model(backbone: Any, core: keras.Model, task: BoundTask, *, has_bias: bool) -> keras.Model:
-    """Build a flat model: `core`, then logits from the tied embedding of `backbone`.
-
-    Keras cannot load a layer shared with a nested model: it would load two layers, one of them without weights.
-    """
+    # The model is flat: Keras would load a layer shared with a nested model as two layers, one without weights.
     inputs, states = dict(core.input), _sequence(core.output)
     if task.kind.head == "masked":
         inputs[MASKED_POSITIONS] = keras.Input((None,), dtype="int32", name=MASKED_POSITIONS)
@@ -125,8 +129,7 @@ def _language_model(backbone: Any, core: keras.Model, task: BoundTask, *, has_bi
 
 
 def _pool(sequence_BLD: Any, mask_BL: Any, *, pooling: Pooling) -> Any:
-    """Pool each row to one vector. Padding may be on either side."""
-    count_BL = ops.cumsum(mask_BL, axis=1)
+    count_BL = ops.cumsum(mask_BL, axis=1)  # padding may be on either side
     if pooling == "first":
         chosen_BL = ops.cast(ops.equal(count_BL, 1), "int32") * mask_BL
     elif pooling == "last":

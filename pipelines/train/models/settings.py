@@ -1,8 +1,8 @@
 """Check the settings in config.json of a checkpoint of `transformers`.
 
 KerasHub's converters ignore some settings, so a checkpoint with scaled positions would load as a different model. The
-table `FAMILIES` lists the settings in use. Any other setting must have the value that transformers chooses by itself,
-or be in `_WITHOUT_EFFECT`.
+table `FAMILIES` lists the supported settings. Any other setting must have its default value in transformers, or be in
+`_WITHOUT_EFFECT`.
 """
 
 import copy
@@ -42,9 +42,10 @@ _WITHOUT_EFFECT = re.compile(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Settings in use. `config`: for KerasHub's converter. `keywords`: for its backbone; they override `config`.
+    """The settings of a checkpoint that are used.
 
-    `activation`: a value of `ACTIVATIONS`, None if the type has a fixed one. `notes`: lines for people.
+    `config`: for KerasHub's converter. `keywords`: arguments for KerasHub's backbone, which override `config`.
+    `activation`: a value of `ACTIVATIONS`; None if the model type has only one. `notes`: lines for people.
     """
 
     config: Mapping[str, Any]
@@ -54,7 +55,10 @@ class Settings:
 
 
 def read(model: str, config: Mapping[str, Any]) -> Settings:
-    """Return the settings in a config.json. Raises: ConfigError if KerasHub would compute different logits."""
+    """Return the settings to use from `config`, the content of a checkpoint's config.json.
+
+    Raises: ConfigError if KerasHub would compute different logits than transformers.
+    """
     name = str(config["model_type"])
     if name not in TYPES:
         raise ConfigError(
@@ -90,7 +94,7 @@ def read(model: str, config: Mapping[str, Any]) -> Settings:
 
 
 def _whole(model: str, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings with the defaults of transformers. Raises: ConfigError for values of a wrong type."""
+    """Return the settings, with defaults from transformers. Raises: ConfigError if a value has a wrong type."""
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # hides its warnings about PyTorch and token ids
     from transformers import AutoConfig
 

@@ -1,7 +1,7 @@
 """JAX's backend: a mesh of all devices of all hosts, with one axis that divides the rows of a batch.
 
 Each host reads its part of a batch with `tf.data`, and transfers the next batch while its devices compute. The steps of
-a call are dispatched without waiting.
+a call are dispatched without waiting for their results.
 """
 
 import contextlib
@@ -37,9 +37,9 @@ _SPLIT = "xla_force_host_platform_device_count"
 
 
 class OrbaxSaves(Saves):
-    """Checkpoints by Orbax in folders such as ckpt_120/, written in the background.
+    """Checkpoints that Orbax writes in the background, in folders such as ckpt_120/.
 
-    A checkpoint contains the digest of its state, since Orbax (0.12.8) has no checksum of values.
+    A checkpoint contains a digest of its values, since Orbax (0.12.8) has no checksum of values.
     """
 
     def __init__(self, learner: GlobalStep, folder: str, *, keep: int) -> None:
@@ -89,9 +89,10 @@ class OrbaxSaves(Saves):
 
 @jax.jit
 def digest(state: Any) -> jax.Array:
-    """Return the sum, modulo 2**32, of all values' bits times odd factors that depend on the position: uint32 [].
+    """Return a checksum of all arrays in `state`, uint32 [].
 
-    The sum does not depend on how arrays are divided among devices. A single flipped bit always changes the sum.
+    It is the sum, modulo 2**32, of each value's bits times an odd factor that depends on the value's position. It does not depend on how arrays are divided among devices. A
+    single flipped bit always changes it.
     """
     total = jnp.uint32(0)
     for number, values in enumerate(jax.tree.leaves(state)):
@@ -155,7 +156,6 @@ class JaxBackend:
         return collected((learner.evaluate(batch) for batch in self._batches(feed)), jax.device_get)
 
     def _batches(self, feed: Feed) -> Iterator[Any]:
-        """Yield global batches [B, ...] on the mesh. This host reads its part as [P, B / P, ...]."""
         input_fns, schedule = feed
         read = functools.partial(self.input_parts.read, host=jax.process_index(), hosts=self._hosts)
         iterators = {
@@ -163,6 +163,7 @@ class JaxBackend:
         }
         by_row = NamedSharding(self._mesh, PartitionSpec(AXIS))
         for length in schedule:
+            # This host reads its rows of a batch as [parts, rows, ...].
             yield jax.tree.map(
                 lambda parts: jax.make_array_from_process_local_data(by_row, parts.reshape(-1, *parts.shape[2:])),
                 next(iterators[length]),

@@ -1,8 +1,8 @@
 """Training step of all devices as one program, partitioned by XLA according to the sharding of batch and state.
 
 The rows of a batch are divided equally among the devices, along the mesh's axis "batch". Sums are over the global
-batch, dropout seeds depend on (seed, step), and a mask is an array over all devices. So the result does not depend on
-the number of devices.
+batch, dropout seeds depend on (seed, step), and a dropout mask is an array over all devices. So the result does not
+depend on the number of devices.
 """
 
 from typing import Any
@@ -22,12 +22,15 @@ State = dict[str, Any]
 
 
 class GlobalStep(Learner):
-    """Learner on the devices of a mesh."""
+    """A model in training, with its weights and optimizer state on the devices of a mesh."""
 
     step = 0
 
     def __init__(self, built: BuiltModel, job: TrainingSetup, *, mesh: Mesh, abstract: bool = False) -> None:
-        """Place the state on the mesh. `abstract`: only its shapes, to compile for another machine's devices."""
+        """Place the state on the mesh.
+
+        If `abstract`, keep only the state's shapes, to compile for devices that this machine does not have.
+        """
         super().__init__(built, job, shares=job.config.accumulate)
         seed = job.config.seed
         self._key = jax.random.fold_in(jax.random.PRNGKey(seed % 2**32), seed // 2**32)
@@ -54,7 +57,7 @@ class GlobalStep(Learner):
 
     @property
     def reference(self) -> list[Any]:
-        """Weights of the reference model, on the mesh."""
+        """Weights of the reference model, on the mesh; empty if there is none."""
         return self.state["others"][self._own :]
 
     def differentiated(self, weights: list[Any], state: list[Any], batch: Batch, total: Any) -> tuple[Any, Any, Any]:
@@ -72,18 +75,18 @@ class GlobalStep(Learner):
         return jax.lax.with_sharding_constraint(joined, NamedSharding(self._mesh, PartitionSpec(None, AXIS)))
 
     def take(self, batch: Batch) -> jax.Array:
-        """Take one step. Return its mean loss over the global batch, float32 [], which may not be computed yet."""
+        """Take a step. Return the mean loss over the global batch, float32 [], without waiting for its value."""
         program, flops = self.program(batch)
         self.state, loss = program(self.state, batch)
         self.step, self.flops = self.step + 1, self.flops + flops
         return loss
 
     def evaluate(self, batch: Batch) -> Any:
-        """Return the task's sums over a global batch and the per-row values."""
+        """Return the sums of a global batch and the values of each row, for the task's metrics."""
         return self._sums(self.state["weights"], self.state["others"], batch)
 
     def program(self, batch: Batch) -> tuple[Any, float]:
-        """Return the compiled step for a batch of these shapes, cached, and its FLOPs per device."""
+        """Return the step compiled for this batch's shapes, from a cache if possible, and its FLOPs per device."""
         shapes = tuple(array.shape for array in jax.tree.leaves(batch))
         if shapes not in self._compiled:
             compiled = self._train.lower(self.state, batch).compile()
@@ -93,13 +96,10 @@ class GlobalStep(Learner):
         return self._compiled[shapes]
 
     def _place(self, values: np.ndarray) -> NamedSharding:
-        """Replicate an array or, with --shard-model, divide it along its largest divisible axis.
-
-        As in ZeRO's third stage (arXiv:1910.02054), XLA then gathers a layer's weights when it needs them.
-        """
         sizes = [size if size % self._mesh.size == 0 else 0 for size in values.shape]
         if not self._shard or values.ndim < 2 or not max(sizes):
             return self.replicated
+        # As in ZeRO's third stage (arXiv:1910.02054), XLA gathers a divided weight when it is needed.
         axes = [AXIS if at == int(np.argmax(sizes)) else None for at in range(values.ndim)]
         return NamedSharding(self._mesh, PartitionSpec(*axes))
 

@@ -60,7 +60,10 @@ _CAUSES = (
 
 
 class TensorFlowSaves(Saves):
-    """Checkpoints by `tf.train` in files such as ckpt-120.*. The file .index is written last and deleted first."""
+    """Checkpoints that `tf.train` writes, in files such as ckpt-120.*.
+
+    The file ckpt-120.index is written last and deleted first.
+    """
 
     def __init__(self, learner: ReplicaStep, folder: str, *, keep: int) -> None:
         self._learner = learner
@@ -132,7 +135,7 @@ class TensorFlowBackend:
         def call(iterator: Any, num_steps: tf.Tensor) -> tf.Tensor:
             def one_step(done: tf.Tensor, _: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
                 losses = self._strategy.run(learner.train, args=(next(iterator),))
-                return done + 1, self._strategy.experimental_local_results(losses)[0]  # the same on every replica
+                return done + 1, self._strategy.experimental_local_results(losses)[0]  # equal on all replicas
 
             none = tf.zeros([], num_steps.dtype), tf.zeros([], keras.config.floatx())
             loss: tf.Tensor = tf.while_loop(lambda done, _: done < num_steps, one_step, none)[1]
@@ -200,9 +203,9 @@ class TensorFlowBackend:
 def connect(
     target: Target, *, replicas: int | None = None, zone: str | None = None, project: str | None = None
 ) -> tf.distribute.Strategy:
-    """Create the strategy for a target. Call it first, since it clears a TPU's memory and splits the CPU.
+    """Create the strategy for a target. Call this first, since it clears a TPU's memory and splits the CPU.
 
-    Raises: DeviceError if the TPU cannot be reached; ConfigError if the target does not have `replicas`.
+    Raises: DeviceError if the TPU cannot be reached; ConfigError if the target does not have that many replicas.
     """
     if target.kind == "host":
         return _host_strategy(replicas)
@@ -227,16 +230,15 @@ def connect(
 
 
 def explained(error: BaseException, *, target: str) -> DeviceError:
-    """Return the error for an unusable TPU, with the library's message."""
+    """Convert a library's error about a TPU to a DeviceError with its cause and remedy. `target`: the TPU."""
     words = f"{type(error).__name__}: {error}"
     cause, remedy = next((cause, remedy) for pattern, cause, remedy in _CAUSES if re.search(pattern, words))
     return DeviceError(f"{target}: {cause} ({said(error)})", remedy=remedy)
 
 
 def _check_listening(address: str) -> None:
-    """Raise DeviceError unless the address answers. TensorFlow would retry for minutes."""
     host, _, port = address.removeprefix("grpc://").rpartition(":")
-    try:
+    try:  # TensorFlow would retry for minutes
         socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECONDS).close()
     except (OSError, ValueError, OverflowError) as error:
         raise DeviceError(

@@ -1,7 +1,7 @@
-"""Training and evaluation steps of a replica of a strategy.
+"""Training and evaluation steps that run in each replica of a strategy.
 
 The gradients are summed over all replicas. Then each replica clips them and updates its copy of the weights. Dropout
-seeds also depend on the replica's number.
+seeds depend on the seed, the step and the replica's number.
 """
 
 import itertools
@@ -20,15 +20,15 @@ _SUM, _MEAN = tf.distribute.ReduceOp.SUM, tf.distribute.ReduceOp.MEAN
 
 
 class ReplicaStep(Learner):
-    """Learner with steps that run in each replica."""
+    """A model in training, with steps that run in each replica of a strategy."""
 
     # Indices of kept state that a step changes. Weights of frozen layers do not change.
     _moving: frozenset[int] = frozenset()
 
     def __init__(self, built: BuiltModel, job: TrainingSetup, *, batch_specs: Sequence[Any]) -> None:
-        """Create the state and trace the steps, inside the strategy's scope.
+        """Create the state and trace the steps. Call this inside the strategy's scope.
 
-        `batch_specs`: for each row length, the `element_spec` of one replica's part of a batch.
+        `batch_specs`: for each row length, the shapes and dtypes of one replica's part of a batch.
         """
         super().__init__(built, job, shares=tf.distribute.get_strategy().num_replicas_in_sync * job.config.accumulate)
         self._seed = job.config.seed
@@ -57,7 +57,7 @@ class ReplicaStep(Learner):
 
     @property
     def saved(self) -> dict[str, Any]:
-        """State of a checkpoint, in a fixed order."""
+        """Variables that a checkpoint contains, by name, in a fixed order."""
         weights = [variable.value for variable in self.model.variables]
         state = {"weights": weights, "means": self._means, "squares": self._squares, "step": self._step}
         return {**state, "reference": self.reference} if self.reference else state
@@ -79,7 +79,7 @@ class ReplicaStep(Learner):
         return tf.reshape(values, [self._accumulate, rows // self._accumulate, *rest])
 
     def train(self, batch: Batch) -> tf.Tensor:
-        """Take one step in a replica's context, and return the mean loss over the global batch, float32 []."""
+        """Take one step, in a replica's context. Return the mean loss over the global batch, float32 []."""
         replica = tf.distribute.get_replica_context()
         counted = self.task.weights(batch[1], batch[2])
         total = replica.all_reduce(_SUM, tf.reduce_sum(counted))
@@ -100,7 +100,10 @@ class ReplicaStep(Learner):
         return loss
 
     def evaluate(self, batch: Batch) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
-        """Return the task's sums and per-row values of all replicas, in a replica's context."""
+        """Return the sums and the per-row values for the task's metrics, over all replicas.
+
+        Call this in a replica's context.
+        """
         sums, rows = self._sums[_shapes(batch)](values_of(self._weights), values_of(self._others), _plain(batch))
         replica = tf.distribute.get_replica_context()
         sums = {name: replica.all_reduce(_SUM, value) for name, value in sums.items()}
@@ -108,9 +111,9 @@ class ReplicaStep(Learner):
 
 
 def traced_once(function: Callable[..., Any], specs: Any) -> Callable[..., Any]:
-    """Trace a function once for all replicas, because tracing is slow.
+    """Trace a function once for all replicas, because tracing is slow. `specs`: TensorSpecs of its arguments.
 
-    Each replica traces a function with variables unknown to Keras, because each has its own copies of them.
+    If the function captures variables, each replica traces it again, because each has its own copies of variables.
     """
     compiled = tf.function(function, autograph=False)
     concrete = compiled.get_concrete_function(*specs)
@@ -119,8 +122,7 @@ def traced_once(function: Callable[..., Any], specs: Any) -> Callable[..., Any]:
 
 
 def _assign(strategy: tf.distribute.Strategy, variables: list[Any], values: list[Any]) -> None:
-    """Assign values, which are equal in all replicas, to each replica's copies of variables."""
-    for variable, value in zip(variables, values, strict=True):
+    for variable, value in zip(variables, values, strict=True):  # the values are equal in all replicas
         strategy.extended.update(
             variable, lambda own, new: own.assign(new, read_value=False), args=(value,), group=False
         )

@@ -4,9 +4,9 @@
     lengths  int32 [B]      tokens of each row so far
     next_logits(ids [N, L], lengths [N]) -> float [N, V]    for the token at position `lengths`
 
-Each step runs the model on [B K, L] (K beams) without a cache, so that any model works. A row ends with `eos_id`, or
-when it is full. A finished sequence keeps its score. Final scores are divided by ((5 + generated tokens) / 6) ** 0.6
-(arXiv:1609.08144, section 7). In a tie, the lower token id wins, as in `argmax`.
+Each step runs the model on the N = B K rows of all K beams, without a cache, so that any model works. A row ends with
+`eos_id`, or when it is full. A finished sequence keeps its score. Final scores are divided by ((5 + generated tokens) /
+6) ** 0.6 (arXiv:1609.08144, section 7). In a tie, the lower token id wins, as in `argmax`.
 """
 
 from collections.abc import Callable
@@ -21,9 +21,9 @@ _IMPOSSIBLE = -1e30  # finite, so that sums and differences are not NaN
 def beam_search(
     next_logits: Callable[[Any, Any], Any], ids: Any, lengths: Any, *, steps: int, beams: int, eos_id: int | None
 ) -> tuple[Any, Any]:
-    """Append up to `steps` tokens to each row of `ids`. Empty rows stay empty.
+    """Append up to `steps` tokens to each row of `ids`, int32 [B, L], with `lengths`, int32 [B]. Empty rows stay empty.
 
-    Returns: ids int32 [B, L], lengths int32 [B].
+    `next_logits`: see the top of this module. Returns: the best beam's ids, int32 [B, L], and lengths, int32 [B].
     """
     (rows, length), first_B = ids.shape, lengths
     ids_BKL = ops.repeat(ids[:, None], beams, axis=1)
@@ -65,5 +65,5 @@ def _of_beam(values: Any, beam: Any) -> Any:
 
 
 def of_place(logits: Any, places: Any) -> Any:
-    """Select one position per row, `places` int32 [N], from logits [N, L, V]: [N, V]."""
+    """Select the logits [N, V] at one position per row. `logits`: [N, L, V]. `places`: positions, int32 [N]."""
     return ops.take_along_axis(logits, places[:, None, None], axis=1)[:, 0]

@@ -16,7 +16,10 @@ from tfrecord_io.objectives.base import TokenFeatures
 
 
 def fill(model_dir: str, text: str, *, top: int, build: str | None = None) -> list[list[dict[str, Any]]]:
-    """Return the `top` most likely tokens for each mask token: `id`, `token`, `probability`, and the completed `text`.
+    """Return, for each mask token of a text, the `top` most likely tokens, the most likely first.
+
+    Each is a dict with `id`, `token`, `probability`, and `text`: the text with this token instead of the mask token.
+    `build`: the user's function that built the model, if any.
 
     Raises: ConfigError for a text without mask tokens or with too many tokens, or for a model for another task.
     """
@@ -50,7 +53,7 @@ def fill(model_dir: str, text: str, *, top: int, build: str | None = None) -> li
 
 
 def show(masks: Sequence[Sequence[Mapping[str, Any]]]) -> None:
-    """Print a table of candidates for each mask token."""
+    """Print a table of candidates for each mask token. `masks`: the result of `fill`."""
     for number, candidates in enumerate(masks, start=1):
         title = f"mask {number} of {len(masks)}" if len(masks) > 1 else None
         rows = ((word["token"], word["text"], f"{word['probability']:.4f}") for word in candidates)

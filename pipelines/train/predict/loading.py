@@ -19,9 +19,12 @@ from tfrecord_io.errors import ConfigError, FormatError, PrepError, ReaderError
 
 
 def load_model(model_dir: str, trained: TrainedModel, *, build: str | None = None) -> BuiltModel:
-    """Load the model inside the strategy's scope. No user code runs, except `build`.
+    """Load a finished model. With TensorFlow, call this inside the strategy's scope.
 
-    Raises: ReaderError if a file is missing or damaged; ConfigError if the model needs `build` or does not fit it.
+    `build`: the user's function that built the model, if any. No other code of the user runs.
+
+    Raises: ReaderError if a file is missing or damaged; ConfigError if the model needs `build`, or `build` makes
+    another model.
     """
     if build is not None and not backbones.is_users(build):
         raise ConfigError(
@@ -55,7 +58,7 @@ def load_model(model_dir: str, trained: TrainedModel, *, build: str | None = Non
 
 
 def load_reference(model_dir: str, trained: TrainedModel, *, build: str | None = None) -> BuiltModel:
-    """Load the model with the weights of its reference. Raises: as `load_model`."""
+    """Load a finished model with its reference model's weights. Arguments and errors: as for `load_model`."""
     built = load_model(model_dir, trained, build=build)
     with local_copy(f"{model_dir.rstrip('/')}/{model_files.REFERENCE}") as path:
         built.model.load_weights(path)
@@ -116,9 +119,9 @@ def load_tokenizer(model_dir: str) -> Any:
 
 @contextlib.contextmanager
 def local_copy(path: str) -> Iterator[str]:
-    """Copy a file for libraries that cannot read gs://.
+    """Yield the path of a temporary copy of a file, for libraries that cannot read gs://.
 
-    Raises: ReaderError if the file is missing or a link, or if its use in the context fails.
+    Raises: ReaderError if the file is missing or a link, or if code in the context fails.
     """
     local_paths.require_regular(path)
     with tempfile.TemporaryDirectory() as folder:

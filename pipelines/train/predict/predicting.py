@@ -1,9 +1,9 @@
 """Predict a split: read batches in file order, divide them among the replicas, and write results in source order.
 
-Every record becomes an output row, with the dataset's kept text columns. A source row with several windows has an
-output row per window, unless the task joins them. The columns `row`, `window`, `shard` and `record` locate a record.
-`row` comes from the feature `source_row` or from the plan in the dataset's folder, which `pipelines.prepare` reads. It
-is null if unknown. Predictions stay in memory until they are written.
+Every record becomes an output row, with the dataset's kept text columns. A source row that was divided into several
+windows has an output row for each, unless the task joins them. The columns `row`, `window`, `shard` and `record` locate
+a record. `row` comes from the feature `source_row` or from the plan in the dataset's folder, which `pipelines.prepare`
+reads; it is null if the dataset has neither. Predictions stay in memory until they are written.
 """
 
 import base64
@@ -35,13 +35,14 @@ from tfrecord_io.objectives.base import TokenFeatures
 from tfrecord_io.reader import Data
 
 _ROW_COLUMNS = ("row", "window", "shard", "record")
-_ENDS = "last/char_end"  # cannot be a feature's name
+# Column with a record's end in the text of its row, 0 if unknown. This cannot be a feature's name.
+_ENDS = "last/char_end"
 
 
 def predict(config: PredictConfig) -> int:
-    """Predict a split, write the output file, and return its number of rows.
+    """Predict a split, write the output file, and return the number of rows in it.
 
-    Call it before anything else uses TensorFlow's devices. Raises: a PrepError.
+    Call this before anything else uses TensorFlow's devices. Raises: a PrepError if the prediction fails.
     """
     targets.require_whole_cluster(os.environ)
     target = targets.choose(config.tpu, environment=os.environ, chips_here=targets.has_tpu_chips())
@@ -126,10 +127,6 @@ def _predicted(config: PredictConfig, data: Data, predictor: Predictor, *, backe
 
 
 def _beside(features: Mapping[str, np.ndarray], manifest: Manifest, *, taken: Collection[str]) -> dict[str, pa.Array]:
-    """Return the kept text and bytes columns. A name that a prediction uses becomes `kept_NAME`.
-
-    If the dataset has the feature `source_row`, add each record's row, and its end in the row's text (0 if unknown).
-    """
     columns = {}
     for feature in (manifest.schema[name] for name in manifest.schema.of_bytes):
         kind = pa.string() if feature.dtype == "string" else pa.binary()
@@ -145,12 +142,9 @@ def _beside(features: Mapping[str, np.ndarray], manifest: Manifest, *, taken: Co
 
 
 def _with_rows(table: pa.Table, data: Data, split: str) -> pa.Table:
-    """Sort the table by source row (by file if the rows are unknown), and put the locating columns first.
-
-    `table`: the records by row length, with the columns of `_beside`.
-    """
     shards = data.splits[split].shards
     counts = [shard.num_examples for shard in shards]
+    # The rows of `table` are grouped by length. Put them in file order.
     lengths = np.repeat([shard.length or 0 for shard in shards], counts)
     in_files = np.argsort(np.argsort(lengths, kind="stable"))  # position in the table, by record
     table = table.take(pa.array(in_files))

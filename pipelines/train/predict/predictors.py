@@ -33,9 +33,9 @@ Arrays = Mapping[str, np.ndarray]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Predictor(abc.ABC):
-    """Predictor for the rows of a dataset, which `manifest` describes.
+    """Predicts the rows of a dataset with a trained model. Each task has a subclass.
 
-    `tokenizer`: loads the tokenizer, which takes a second, only if needed.
+    `manifest`: the dataset's. `tokenizer`: loads the tokenizer; called only if needed, because this takes a second.
     """
 
     config: PredictConfig
@@ -45,27 +45,28 @@ class Predictor(abc.ABC):
 
     @property
     def tokens(self) -> TokenFeatures:
-        """Names of the token features."""
         return TokenFeatures.of(self.manifest)
 
     def feature(self, role: Role) -> str:
-        """Return the name of the feature with a role. Raises: ReaderError if the data lacks it."""
+        """Return the name of the dataset's feature with a role. Raises: ReaderError if there is none."""
         remedy = "build the data with the layout of the model's training data"
         return required(self.manifest, role, objective=f"predicting for {self.trained.task}", remedy=remedy)
 
     @property
     def data_names(self) -> tuple[str, ...]:
-        """Names of the data's class ids; of the model's class ids if the data or the model has no names."""
+        """Class names by class id in the data; the model's names if the data or the model has no names."""
         both = self.manifest.label_names, self.trained.manifest.label_names
         return both[0] if both[0] and both[1] else self.trained.label_names
 
     def model_ids(self, labels: np.ndarray) -> np.ndarray:
-        """Map the data's class ids to the model's ids with the same names, int64 [N]. All other values become -1."""
+        """Convert the data's class ids [N] to the model's ids of the classes with the same names, int64 [N].
+
+        Values that are no class id become -1.
+        """
         ids = np.array([*map(self.trained.label_names.index, self.data_names), -1])
         return ids[np.where((labels >= 0) & (labels < len(ids) - 1), labels, -1)]
 
     def texts(self, runs: Iterable[np.ndarray], **options: Any) -> list[str]:
-        """Decode runs of token ids to texts."""
         return [str(self.tokenizer().decode(run.tolist(), **options)) for run in runs]
 
     def check(self) -> None:
@@ -82,24 +83,27 @@ class Predictor(abc.ABC):
             )
 
     def device_features(self, features: Arrays) -> dict[str, np.ndarray]:
-        """Select the features of B rows that `outputs` needs."""
+        """Select the features of a batch that `outputs` needs."""
         return {name: features[name] for name in self.tokens.inputs}
 
     @abc.abstractmethod
     def outputs(self, call: Call, features: Mapping[str, Any]) -> dict[str, Any]:
-        """Compute tensors [B, ...] from the result of `device_features`, on the devices, with `keras.ops`."""
+        """Compute tensors [B, ...], by name, for B rows. Runs on the devices, so it uses `keras.ops`.
+
+        `call`: maps features to the model's logits. `features`: result of `device_features`.
+        """
 
     @abc.abstractmethod
     def columns(self, outputs: Arrays, features: Arrays) -> dict[str, pa.Array]:
-        """Make columns of N values from N rows of outputs and features."""
+        """Return the columns of the output file, by name, from the outputs and features of N rows."""
 
     def joined(self, table: pa.Table) -> pa.Table:
-        """Join the output rows of each source row. `table`: the complete output, in source order."""
+        """Join the output rows that have the same source row. `table`: all output rows, in source order."""
         return table
 
 
 class ClassPredictor(Predictor):
-    """Predictor, for each row, of a class and all probabilities, of a list of classes, or of a number."""
+    """For classify: predicts for each row a class, a list of classes (both with all probabilities), or a number."""
 
     def outputs(self, call: Call, features: Mapping[str, Any]) -> dict[str, Any]:
         logits = ops.cast(call(features), "float32")
@@ -127,7 +131,10 @@ class ClassPredictor(Predictor):
 
 
 class TokenPredictor(Predictor):
-    """Predictor of a class for each labelled token, with the token's word. Words beyond the row's end have no entry."""
+    """For tokens: predicts the class of each labelled token, and gives the token's word.
+
+    Words beyond the row's end have no entry.
+    """
 
     def outputs(self, call: Call, features: Mapping[str, Any]) -> dict[str, Any]:
         chances_BLC = ops.softmax(ops.cast(call(features), "float32"))
@@ -158,7 +165,10 @@ class TokenPredictor(Predictor):
 
 
 class SpanPredictor(Predictor):
-    """Predictor of each question's answer, from its best window; null if "no answer" scores at least as high."""
+    """For span: predicts the answer to each question, from the question's best window.
+
+    The answer is null if "no answer" scores at least as high in every window.
+    """
 
     def device_features(self, features: Arrays) -> dict[str, np.ndarray]:
         names = (*self.tokens.inputs, self.feature("char_starts"), self.feature("char_ends"))
@@ -195,7 +205,7 @@ class SpanPredictor(Predictor):
 
 
 class TargetPredictor(Predictor):
-    """Predictor that generates each row's target, at most as long as the dataset's targets."""
+    """For seq2seq: generates a target for each row, at most as long as the dataset's targets."""
 
     def check(self) -> None:
         if self.config.generate:
@@ -233,7 +243,7 @@ _LABELS, _WEIGHTS = "causal/labels", "causal/weights"
 
 
 class CausalPredictor(Predictor):
-    """Predictor of the loss of each row and, with --generate N, of the text after the row.
+    """For clm: computes the loss of each row and, with --generate N, generates N tokens after the row.
 
     A row without room for N more tokens loses its first tokens.
     """
@@ -281,9 +291,9 @@ class CausalPredictor(Predictor):
         return {"ids": ids, "from": lengths, "to": stops}
 
     def _prompts(self, ids_BL: Any, mask_BL: Any, *, end_id: int | None) -> tuple[Any, Any]:
-        """Return each row's last tokens that leave room to generate, left-aligned, without an end-of-text token."""
         length = ids_BL.shape[1]
         inside_BL = ops.cast(mask_BL > 0, "int32")
+        # A prompt has no end-of-text token, and leaves room to generate.
         stop_B = ops.max(ops.arange(1, length + 1) * inside_BL, axis=1)
         if end_id is not None:
             last_B = ops.take_along_axis(ids_BL, ops.maximum(stop_B - 1, 0)[:, None], axis=1)[:, 0]

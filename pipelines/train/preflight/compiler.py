@@ -1,7 +1,7 @@
 """Run the TPU compiler in a separate process, which isolates its output and crashes.
 
-The process's environment hides this machine's accelerators and the network (TPU_SKIP_MDS_QUERY: no metadata server),
-and allows several such processes (ALLOW_MULTIPLE_LIBTPU_LOAD: no lock for the chips).
+The process's environment variables hide this machine's accelerators and the network (TPU_SKIP_MDS_QUERY: no metadata
+server), and allow several such processes (ALLOW_MULTIPLE_LIBTPU_LOAD: no lock for the chips).
 """
 
 import dataclasses
@@ -27,7 +27,11 @@ _FOREIGN = ("TPU_", "LIBTPU_", "JAX_", "XLA_", "CLOUD_TPU_", "MEGASCALE_", "COLA
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Compiled:
-    """The compiler's figures for one device."""
+    """The compiler's figures for one device.
+
+    `argument_bytes`: size of the state and the batch. `traffic_bytes`: memory traffic of a step. `seconds`: time to
+    compile.
+    """
 
     argument_bytes: int
     memory_bytes: int
@@ -48,7 +52,7 @@ def require() -> None:
 
 
 def environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment variables of the compiler's process."""
+    """Return the environment variables of the compiler's process. `variables`: those of this process."""
     kept = {name: value for name, value in variables.items() if not name.startswith(_FOREIGN)}
     packages = str(Path(pipelines.__path__[0]).parent)
     return {
@@ -66,7 +70,7 @@ def environment(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def compile_for(wanted: Slice, config: TrainConfig, *, seconds: float) -> Compiled | str:
-    """Compile a step for a slice within `seconds`. Return the compiler's message if the memory is too small.
+    """Compile a step for a TPU slice within `seconds`. Return the compiler's message if the step needs too much memory.
 
     Raises: StepError if the step cannot be compiled; ConfigError if the model does not fit the dataset; CompilerError
         if the compiler crashes or times out.

@@ -1,8 +1,8 @@
-"""Run a preflight: compile the step for a TPU slice, bound its speed, and find the largest batch.
+"""Run a preflight: compile the step for a TPU slice, compute a bound on its speed, and find the largest batch.
 
-The bound is the roofline (Williams, Waterman, Patterson, CACM 52(4), 2009): a step takes at least the time of its
-arithmetic at the peak rate, and of its memory traffic at the memory's bandwidth. The compiler counts a loop's body
-once, so the bound is too optimistic for an RNN.
+The bound is the roofline (Williams, Waterman, Patterson, CACM 52(4), 2009): a step takes at least as long as its
+arithmetic at the peak rate, and as its memory traffic at the full bandwidth. The compiler counts a loop's body once, so
+the bound is too optimistic for an RNN.
 
 The largest batch is found only on request, because a compilation may take minutes. Memory is nearly linear in the
 batch: two batches determine the line, and a third confirms its prediction.
@@ -40,9 +40,10 @@ Bounds = tuple[int, int | None]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Preflight:
-    """Result of a preflight. Batches are per device. Rates are upper bounds over all devices.
+    """Result of a preflight. `batch` and `bounds` are per device. Rates are upper bounds over all devices.
 
-    `shares`: see `Mixture.describe`. `step`: the compiled step, or the compiler's message if the step does not fit.
+    `shares`: result of `setup.shares`. `step`: the compiled step, or the compiler's message if the step does not fit.
+    `bounds`: None if the largest batch was not requested.
     """
 
     slice: Slice
@@ -55,7 +56,7 @@ class Preflight:
 
     @property
     def seconds(self) -> dict[str, float]:
-        """Lower bounds for a step in seconds, "arithmetic" and "memory"; empty if the step does not fit."""
+        """Lower bounds for the time of a step in seconds, "arithmetic" and "memory". Empty if the step does not fit."""
         if isinstance(self.step, str):
             return {}
         chip = self.slice.generation
@@ -74,14 +75,14 @@ class Preflight:
 
     @property
     def hours(self) -> float | None:
-        """Lower bound for all steps of the training run, in hours."""
+        """Lower bound for the time of the whole training run, in hours; None if the step does not fit."""
         return self.steps_per_s and self.config.total_steps / self.steps_per_s / 3600
 
 
 def run_preflight(config: TrainConfig, *, say: Callable[[str], None]) -> Preflight:
-    """Run the preflight for the slice `config.preflight`. `say` receives progress lines.
+    """Run the preflight for the TPU slice named by `config.preflight`. `say` is called with lines about its progress.
 
-    Raises: ConfigError, ReaderError for unsuitable options and data; StepError if the step cannot be compiled;
+    Raises: ConfigError or ReaderError if options or data do not fit; StepError if the step cannot be compiled;
         CompilerError if the compiler fails or exceeds its time limit.
     """
     wanted = tpu_slices.parse(config.preflight or "")
@@ -131,10 +132,10 @@ def run_preflight(config: TrainConfig, *, say: Callable[[str], None]) -> Preflig
 
 
 def checked(config: TrainConfig, wanted: Slice) -> TrainingSetup:
-    """Check options and data as the trainer does, without a TPU or a model folder."""
+    """Check options and data as the trainer does, but without a TPU or a model folder. `wanted`: the TPU slice."""
     config.require_equal_parts(wanted.replicas, place=wanted.name)
     job = setup.prepared(config, Target(kind="tpu-vm", chosen_by="--preflight"))
-    *_, longest = setup.by_length(job.data).values()  # needs the most memory
+    *_, longest = setup.by_length(job.data).values()  # which needs the most memory
     return dataclasses.replace(job, data=longest)
 
 
@@ -155,10 +156,10 @@ def require_fit(result: Preflight) -> None:
 def largest(
     memory_of: Callable[[int], int | None], *, known: Mapping[int, int | None], fixed_bytes: int, limit_bytes: int
 ) -> Bounds:
-    """Find the largest batch that fits, in at most `_PROBES` compilations.
+    """Find the largest batch that fits and the smallest that does not, in at most `_PROBES` compilations.
 
-    `memory_of` returns the bytes for a batch, None if it does not fit. `known`: earlier results. `fixed_bytes`:
-    estimate of the bytes that do not grow with the batch.
+    `memory_of` returns the bytes that a batch needs, or None if it does not fit. `known`: earlier results, by batch.
+    `fixed_bytes`: estimate of the bytes that do not grow with the batch. `limit_bytes`: a replica's memory.
     """
     memory = dict(known)
     with contextlib.suppress(CompilerError):
@@ -194,7 +195,7 @@ def _rounded(batch: int) -> int:
 
 
 def report(result: Preflight, *, as_programs: bool) -> None:
-    """Print the table on stderr and, if `as_programs`, the JSON object on stdout."""
+    """Print the result as a table on stderr and, if `as_programs`, also as a JSON object on stdout."""
     config = result.config
     title = f"{config.model}, {config.task}, {config.precision}, rows of {result.row_length}, on {result.slice.name}"
     tables.console().print(tables.table("what", "value", rows=_rows(result), title=title, show_header=False))
@@ -203,7 +204,7 @@ def report(result: Preflight, *, as_programs: bool) -> None:
 
 
 def as_json(result: Preflight) -> dict[str, Any]:
-    """Return the result as JSON, with None for unknown values."""
+    """Return the result as a JSON object, with None for unknown values."""
     step, seconds, (fits, too_large) = result.step, result.seconds, result.bounds or (None, None)
     compiled = step if isinstance(step, Compiled) else None
     return {

@@ -1,8 +1,8 @@
 """TPU slices by name, with the peak rates and memory of a replica.
 
 Peak rates are for matrix products in bfloat16, a TPU's default even for float32 values. Sources: the pages "TPU v2" to
-"TPU7x" of Google Cloud's documentation (docs/system-architecture-tpu-vm); also CACM 63(7), 2020, table 3, for v2 and
-v3, and arXiv:2304.01433, table 4, for v4.
+"TPU7x" of Google Cloud's documentation (docs/system-architecture-tpu-vm); for v2 and v3 also CACM 63(7), 2020, table 3,
+and for v4 arXiv:2304.01433, table 4.
 """
 
 import dataclasses
@@ -18,10 +18,10 @@ _NAME = re.compile(r"((?:v|tpu)\d\w*?)-(\d+)\Z")
 
 @dataclasses.dataclass(frozen=True)
 class TpuGeneration:
-    """TPU generation, with the rates and memory of a chip. `dimensions`: dimensions of the grid of chips.
+    """A TPU generation, with the rates and memory of a chip. `dimensions`: number of dimensions of the grid of chips.
 
-    `sizes`: the numbers in its slice names, `named_per_replica` times the replicas: v3-8 has 4 chips with 2 replicas
-    each; v4-8 has 4 chips with one replica each, of 2 cores.
+    `sizes`: the numbers in the names of its slices. A number is `named_per_replica` times the number of replicas: v3-8
+    has 4 chips with 2 replicas each; v4-8 has 4 chips with one replica each, of 2 cores.
     """
 
     name: str
@@ -43,7 +43,6 @@ class TpuGeneration:
 
     @property
     def replica_bytes(self) -> int:
-        """Memory (HBM) of one replica, in bytes."""
         return self.gibibytes * _GIB // self.replicas_per_chip
 
 
@@ -64,7 +63,7 @@ GENERATIONS = {
 
 
 def peak_flops_per_s(device_kind: str) -> float:
-    """Return the peak rate of a device, by its name in JAX, or 0."""
+    """Return a device's peak FLOPs per second, or 0 if unknown. `device_kind`: the device's name in JAX."""
     kinds = {"v5lite": "v5e", "v5": "v5p", "v6lite": "v6e", "7x": "tpu7x"}
     name = device_kind.removeprefix("TPU").strip().replace(" ", "")
     generation = GENERATIONS.get(kinds.get(name, name))
@@ -73,7 +72,7 @@ def peak_flops_per_s(device_kind: str) -> float:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Slice:
-    """TPU slice with `replicas` that train together."""
+    """A TPU slice. `replicas`: the number of replicas that train together."""
 
     name: str
     generation: TpuGeneration
@@ -85,7 +84,7 @@ class Slice:
 
     @property
     def topology(self) -> str:
-        """Name of the chip grid in libtpu, such as v5e:2x4, as close to a square or cube as possible."""
+        """Name of the slice's grid of chips in libtpu, such as v5e:2x4. The grid is nearly a square or cube."""
         sides = [1] * self.generation.dimensions
         while math.prod(sides) < self.chips:
             sides[sides.index(min(sides))] *= 2
@@ -93,13 +92,16 @@ class Slice:
 
     @property
     def layout(self) -> dict[str, Any]:
-        """Topology options of libtpu. The two cores of a v4 chip work as one; a single chip is a whole host."""
+        """Further options of libtpu for the grid of chips.
+
+        The two cores of a v4 chip work as one device. A single chip is a host by itself.
+        """
         single = {"chips_per_host_bounds": [1, 1, 1]} if self.chips == 1 else {}
         return {"chip_config_name": "megacore", **single} if self.generation.name == "v4" else single
 
 
 def parse(name: str) -> Slice:
-    """Parse the name of a slice, such as v3-8. Raises: ConfigError."""
+    """Return the slice with a name such as v3-8. Raises: ConfigError if there is no such slice."""
     matched = _NAME.match(name.strip().lower())
     if matched:
         wanted = "v5e" if matched[1] == "v5litepod" else matched[1]

@@ -1,7 +1,8 @@
-"""Tasks: output sizes, losses and metrics. The inputs and labels come from objectives.
+"""Tasks: output sizes, losses and metrics. Inputs and labels come from `tfrecord_io.objectives`.
 
 docs/reference/training.md has the table of losses and metrics. Steps return weighted sums. The mean is taken once, over
-the global batch or evaluation, so that neither fill rows nor replicas with smaller weights bias it.
+the global batch or evaluation, so that it is not biased by rows that only fill up a batch, or by replicas with smaller
+weights.
 """
 
 from pipelines.train.tasks.kinds import BoundTask

@@ -1,7 +1,7 @@
 """Tasks by kind of label: classes of rows, tokens or the vocabulary; numbers; several classes; answer spans.
 
-In a row of the layout `qa`, an answer lies in the text, and "no answer" is at the first position. Logits of all other
-positions are masked, in the loss and in predictions.
+In a row of the layout `qa`, an answer lies in the text, and the first position stands for "no answer". Logits of all
+other positions are masked, in the loss and in predictions.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ from tfrecord_io.objectives import MASKED_POSITIONS, Objective
 from tfrecord_io.objectives.base import Apply, TokenFeatures, required
 from tfrecord_io.schema import Role, Side
 
-# (inputs by name, labels, weights)
+# Inputs by name, labels, and weights.
 Batch = tuple[Mapping[str, Any], Any, Any]
 _OF_COUNTS = {
     "accuracy": metrics.accuracy,
@@ -35,16 +35,17 @@ _OF_COUNTS = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskKind:
-    """Entry of the table `TASKS`.
+    """Entry of the table `TASKS`: the properties of a task that do not depend on the dataset.
 
-    objective: makes the reader's objective from the options.
-    bound, settings: class with loss and metrics, and a function from options to its other fields.
+    objective: makes the reader's objective (inputs and labels) from the options.
+    bound, settings: subclass of `BoundTask`, and a function from the options to its additional fields.
+    predictor: class that predicts rows; None if the task predicts no rows.
     head: whether logits are for rows, tokens, or the vocabulary (at each token, or only at masked positions).
-    side: side of a row that the task reads. labels: role of the predicted labels.
+    side: part of a row that the task reads, such as the input. labels: role of the feature with the labels.
     num_outputs: number of outputs, unless labels or vocabulary determine it.
     auto_class, hub_task: class AutoModelFor… of transformers, and the Hub's name for the task.
     hub_head: name of the head's layer in a checkpoint of transformers.
-    reference: whether the loss compares the model with a frozen copy of its initial weights.
+    reference: whether the loss compares the model with a frozen reference model.
     """
 
     objective: Callable[[TrainConfig], Objective]
@@ -64,7 +65,7 @@ class TaskKind:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BoundTask:
-    """Task bound to a dataset. `num_outputs`: number of classes, 1 for a number, or the vocabulary size."""
+    """A task on a certain dataset. `num_outputs`: number of classes, 1 for a number, or the vocabulary size."""
 
     name: Task
     kind: TaskKind
@@ -75,12 +76,11 @@ class BoundTask:
 
     @property
     def of_vocabulary(self) -> bool:
-        """Return whether the task predicts tokens of the vocabulary."""
+        """Whether the task predicts tokens of the vocabulary."""
         return self.kind.head in ("vocabulary", "masked")
 
     @property
     def metric_names(self) -> tuple[str, ...]:
-        """Names of the metrics that `metrics` returns."""
         if self.of_vocabulary:
             return ("loss", "accuracy", "perplexity")
         if self.kind.head == "tokens":
@@ -88,26 +88,32 @@ class BoundTask:
         return ("loss", "accuracy", *(["f1"] if self.num_outputs == 2 else []), "macro_f1", "matthews")
 
     def tokens(self, manifest: Manifest) -> TokenFeatures:
-        """Return the names of the model's token features."""
+        """Return the names of the features that contain the model's tokens."""
         return TokenFeatures.of(manifest)
 
     def features(self, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the model's features from the objective's inputs."""
+        """Convert the objective's inputs to the features that the model takes."""
         return inputs
 
     def aligned(self, logits: Any, batch: Batch, *, taken: Mapping[str, Any]) -> Any:
-        """Select the logits with labels. `taken`: the model's inputs, which may lack `masked_positions`."""
+        """Select the logits that have labels. `taken`: the model's inputs.
+
+        For mlm, a model that does not take `masked_positions` has logits at all positions.
+        """
         inputs = batch[0]
         if MASKED_POSITIONS in inputs.keys() - taken.keys():
             return ops.take_along_axis(logits, inputs[MASKED_POSITIONS][..., None], axis=1)
         return logits
 
     def weights(self, labels: Any, weights: Any) -> Any:
-        """Return the weights, with 0 for rows without a label."""
+        """Return the weights of the labels, with 0 for rows without a label."""
         return ops.where(labels < 0, 0.0, weights) if self.kind.head == "rows" else weights
 
     def losses(self, logits: Any, labels: Any, *, smoothing: bool) -> Any:
-        """Return the unweighted losses of the labels, float32, in the shape of the weights."""
+        """Return the losses of the labels, float32, in the shape of the weights, but not weighted.
+
+        `smoothing`: whether to apply label smoothing.
+        """
         logits = ops.cast(logits, "float32")  # bfloat16 has too few bits for a softmax
         if self.kind.head == "rows":
             labels = ops.maximum(labels, 0)  # the loss of label -1 must still be finite
@@ -119,7 +125,7 @@ class BoundTask:
         return exact + self.label_smoothing * (target - ops.mean(logits, axis=-1))
 
     def sums(self, logits: Any, labels: Any, weights: Any) -> dict[str, Any]:
-        """Return the sums that are added over replicas and steps, float32."""
+        """Return a batch's sums for the metrics, float32, by name. They are added over replicas and steps."""
         sums = loss_sums(self.losses(logits, labels, smoothing=False), weights)
         predicted = ops.argmax(logits, axis=-1)
         if self.of_vocabulary:
@@ -128,12 +134,12 @@ class BoundTask:
         return {**sums, "counts": counts}
 
     def rows(self, logits: Any, labels: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """Return per-row values [B, ...] for metrics that need more than sums."""
+        """Return a batch's values of each row, [B, ...], by name, for metrics that need more than sums."""
         del logits, labels, inputs
         return {}
 
     def metrics(self, found: Evaluated) -> dict[str, float]:
-        """Return the metrics of an evaluation, by `metric_names`."""
+        """Return the metrics of an evaluation, by the names in `metric_names`. `found`: the evaluation."""
         loss = found.mean("loss")
         if self.of_vocabulary:
             return {"loss": loss, "accuracy": found.mean("hits"), "perplexity": math.exp(min(loss, 700.0))}
@@ -141,12 +147,12 @@ class BoundTask:
 
 
 def weighted_sum(values: Any, weights: Any) -> Any:
-    """Return the sum of values times weights. NaN with weight 0, as on fill rows, is ignored."""
+    """Return the sum of values times weights. A value with weight 0 is ignored, even if it is NaN."""
     return ops.sum(ops.where(weights == 0, 0.0, values * weights))
 
 
 def loss_sums(losses: Any, weights: Any) -> dict[str, Any]:
-    """Return the sums of losses and weights. Their quotient is the loss."""
+    """Return the weighted sum of the losses, and the sum of the weights. Their quotient is the mean loss."""
     return {"loss": weighted_sum(losses, weights), "weight": ops.sum(weights)}
 
 
@@ -185,7 +191,7 @@ class NumberTask(BoundTask):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SeveralClassesTask(BoundTask):
-    """Multi-label classification: logits [B, C], labels int32 [B, C] of 0 and 1; positive logits are predicted classes.
+    """Multi-label classification: logits [B, C], labels int32 [B, C] of 0 and 1. A positive logit predicts its class.
 
     The loss of a row is the mean sigmoid cross-entropy of its classes.
     """
@@ -225,7 +231,10 @@ _MASKED = -1e9  # finite, because infinity times weight 0 is NaN
 
 
 def answers(manifest: Manifest, tokens: TokenFeatures) -> Apply:
-    """Bind `span_answers`, with one label [B, 2], and the features that locate answers as additional inputs."""
+    """Bind the objective `span_answers`, with one array of labels [B, 2]: the answer's first and last position.
+
+    Features that locate the answer in the text become additional inputs.
+    """
     del tokens
     inner = objectives.span_answers().bind(manifest)
     explained = {"objective": "the task span", "remedy": "build the dataset with --layout qa"}
@@ -242,7 +251,10 @@ def answers(manifest: Manifest, tokens: TokenFeatures) -> Apply:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SpanTask(BoundTask):
-    """Answer spans: logits [B, L, 2] of first and last token, labels int32 [B, 2], both 0 without an answer."""
+    """Answer spans: logits [B, L, 2], for the first and last token. Labels: their positions, int32 [B, 2].
+
+    Both labels are 0 without an answer.
+    """
 
     @property
     def metric_names(self) -> tuple[str, ...]:

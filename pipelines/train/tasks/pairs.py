@@ -1,12 +1,12 @@
 """Tasks on pairs of answers: DPO (arXiv:2305.18290) and reward models (arXiv:2203.02155), with the losses of TRL 1.16.
 
-    score     of an answer; dpo: log-probability by the model minus log-probability by the reference
-              reward: the model's output at the last token
+    score     for dpo: the answer's log-probability by the model, minus its log-probability by the reference model
+              for reward: the model's output at the answer's last token
     loss      -log sigmoid(beta (chosen - rejected) - margin)       for reward, beta is 1; the margin is optional
     reward    beta score                                            in metrics and predictions
 
-With label smoothing E, the loss is (1 - E) times the above plus E times the loss of the swapped pair. The answers of
-pair i are rows 2i and 2i + 1 of one call, so that they stay on one device.
+With label smoothing E, the loss is (1 - E) times the above plus E times the loss of the swapped pair. The chosen and
+rejected answers of pair i are rows 2i and 2i + 1 of one call of the model, so that both stay on one device.
 """
 
 import dataclasses
@@ -34,7 +34,7 @@ MARGIN = "margin"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PairTask(BoundTask):
-    """Task on pairs. `aligned` returns the scores of both answers, float32 [B, 2]."""
+    """DPO or reward model. `aligned` returns the scores of the chosen and rejected answers, float32 [B, 2]."""
 
     beta: float = 1.0
 
@@ -76,13 +76,16 @@ class PairTask(BoundTask):
 
 
 def rows_of_both(inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return features [2B, L] from the features [B, L] of both answers."""
+    """Return features [2B, L], in which the rows of the chosen and rejected answers alternate, from [B, L]."""
     pairs = {name: ops.stack([inputs[f"{side}_{name}"] for side in _SIDES], axis=1) for name in _TOKENS.inputs}
     return {name: ops.reshape(values, (-1, values.shape[-1])) for name, values in pairs.items()}
 
 
 def scores(logits: Any, labels: Mapping[str, Any], weights: Mapping[str, Any]) -> Any:
-    """Return the scores of both answers, float32 [B, 2], from logits [2B, L, V] or [2B, 1]."""
+    """Return the scores of the chosen and rejected answers, float32 [B, 2].
+
+    `logits`: [2B, L, V] for dpo, [2B, 1] for reward.
+    """
     logits = ops.cast(logits, "float32")
     if len(logits.shape) == 2:
         return ops.reshape(logits, (-1, 2))
@@ -114,7 +117,7 @@ def _labels_with_margin(features: Features, operations: Any, *, pairs: Apply) ->
 
 
 class PairPredictor(Predictor):
-    """Predictor of the rewards of both answers."""
+    """For dpo and reward: predicts the rewards of the chosen and rejected answers."""
 
     def device_features(self, features: Arrays) -> dict[str, np.ndarray]:
         apply = objectives.preference().bind(self.manifest)

@@ -22,7 +22,10 @@ from tfrecord_io.shown import some
 
 
 def decoder_start(config: TrainConfig) -> StartToken:
-    """Return the start token of targets, unknown to datasets and tokenizers: EOS for BART, padding for T5."""
+    """Return the decoder's start token for --decoder-start. "auto" means EOS for BART, padding for other models.
+
+    Neither datasets nor tokenizers name this token.
+    """
     if config.decoder_start != "auto":
         return config.decoder_start
     return "eos" if "bart" in config.model.lower() else "pad"
@@ -90,7 +93,7 @@ TASKS: Mapping[Task, TaskKind] = {
 
 
 def bind(config: TrainConfig, manifest: Manifest) -> BoundTask:
-    """Bind the task to a dataset. Raises: ConfigError if the dataset does not allow it."""
+    """Bind the task to a dataset. Raises: ConfigError if dataset, task and options do not fit each other."""
     kind = TASKS[config.task]
     _check_decoder_start(config, manifest)
     objective = kind.objective(config)
