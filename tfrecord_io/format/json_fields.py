@@ -123,7 +123,7 @@ ABSENT = {"json": "absent"}
 
 
 def decoded(hint: Any, value: Any) -> Any:
-    """Convert parsed JSON to the type `hint`; `Annotated[type, read]` uses `read`. Only `ABSENT` fields may be missing."""
+    """Convert parsed JSON to type `hint`; `Annotated[type, read]` uses `read`. Only `ABSENT` fields may be missing."""
     kind, arguments = get_origin(hint), get_args(hint)
     if kind is Annotated:
         return arguments[1](value)

@@ -205,7 +205,7 @@ class LabelRange:
         return f"{values} from {self.smallest} to {self.largest}"
 
     def joined(self, other: LabelRange) -> LabelRange:
-        """Return the range that spans `self` and `other`. Set `distinct` only if one has every integer of the result."""
+        """Return the range that spans both ranges. Set `distinct` only if one has every integer of the result."""
         smallest, largest = min(self.smallest, other.smallest), max(self.largest, other.largest)
         whole = LabelRange(smallest=smallest, largest=largest, distinct=largest - smallest + 1)
         return whole if whole in (self, other) else dataclasses.replace(whole, distinct=None)
