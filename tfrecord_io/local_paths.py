@@ -35,7 +35,7 @@ def is_tokenizers(name: str) -> bool:
 
 
 def require_regular(path: str) -> None:
-    """Raise ReaderError if a local path is no regular file, or is in a linked folder: links could expose other files."""
+    """Raise ReaderError if a local path is no regular file, or is in a linked folder: links may expose other files."""
     local = local_path(path)
     if local is None or not os.path.lexists(local):
         return
