@@ -51,17 +51,17 @@ def read(
     shuffle: Shuffle | None = None,
     order: Order = "hosts",
 ) -> Buckets:
-    """Return the batches of a bucketed split.
+    """Return the batches of a split that has rows of several lengths.
 
     Args:
-        global_batch_size: rows per step over all replicas, for every length.
+        global_batch_size: number of rows per step over all replicas, the same for every length.
         tokens_per_batch: instead of `global_batch_size`, the maximum number of tokens per step over all replicas,
             including padding.
         replicas: the strategy's `num_replicas_in_sync`.
-        seed: this and the later arguments are as in `reader.Data.input_fn`.
+        seed: this and the following arguments are as in `reader.Data.input_fn`.
 
     Raises:
-        ReaderError: the dataset has one row length, the split is missing or empty, or the replicas cannot share a batch
+        ReaderError: all rows have one length, the split is missing or empty, or the replicas cannot share a batch
             equally.
     """
     host_plan.check_seed(seed)
@@ -92,9 +92,10 @@ def read(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Buckets:
-    """Batches of a bucketed split, made by `read`.
+    """Batches of a split that has rows of several lengths, made by `read`.
 
-    parts: one dataset per row length. options: further arguments of `reader.Data.input_fn`.
+    parts, batch_rows: the dataset, and the number of rows in a batch, by row length.
+    options: further arguments of `reader.Data.input_fn`.
     """
 
     parts: Mapping[int, Data]
@@ -110,13 +111,13 @@ class Buckets:
         return tuple(self.parts)
 
     def rows(self, length: int) -> int:
-        """Return the number of rows in a batch of one length. Raises: ReaderError if the split has no such length."""
+        """Return the number of rows in a batch of one row length. Raises: ReaderError if no rows have this length."""
         self._part(length)
         return self.batch_rows[length]
 
     @property
     def steps_per_epoch(self) -> int:
-        """Steps in a pass over the examples: exact in evaluation; in training an average, at least 1."""
+        """Number of steps in a pass over the examples: exact in evaluation; in training an average, at least 1."""
         if not self.training:
             return sum(self._evaluation_steps)
         return max(1, round(sum(data.num_examples(self.split) / self.rows(at) for at, data in self.parts.items())))
@@ -124,9 +125,9 @@ class Buckets:
     def input_fn(
         self, length: int, *, start_step: SupportsIndex = 0
     ) -> Callable[[tf.distribute.InputContext], tf.data.Dataset]:
-        """Return the input function of one row length, from step `start_step` of the schedule on.
+        """Return the input function for rows of one length, beginning at step `start_step` of the schedule.
 
-        Raises: ReaderError if the split has no such length, and as `reader.Data.input_fn`.
+        Raises: ReaderError if no rows have this length, and as `reader.Data.input_fn`.
         """
         data = self._part(length)
         return data.input_fn(
@@ -139,7 +140,7 @@ class Buckets:
         )
 
     def schedule(self, start_step: SupportsIndex = 0) -> Iterator[int]:
-        """Yield the row length of each step, from `start_step` on. Endless in training."""
+        """Yield the row length of each step, from `start_step` on. In training, the schedule is endless."""
         first = host_plan.whole_step(start_step)
         if not self.training:
             yield from np.repeat(self.lengths, self._evaluation_steps)[first:].tolist()
@@ -150,7 +151,7 @@ class Buckets:
             yield from (self.lengths[at] for at in self._order(later).tolist())
 
     def steps_before(self, step: SupportsIndex) -> dict[int, int]:
-        """Count the batches per row length in the first `step` steps."""
+        """Return the number of batches of each row length in the first `step` steps."""
         last = host_plan.whole_step(step)
         if not self.training:
             edges = np.cumsum([0, *self._evaluation_steps])
@@ -162,7 +163,7 @@ class Buckets:
         return dict(zip(self.lengths, counts.tolist(), strict=True))
 
     def dataset(self, *, start_step: SupportsIndex = 0) -> tf.data.Dataset:
-        """Return the scheduled batches as one dataset, with row length None, for Keras in one process."""
+        """Return the scheduled batches as one dataset, for Keras in one process. Its shapes have row length None."""
         step = host_plan.whole_step(start_step)
         here = tf.distribute.InputContext(num_input_pipelines=1, num_replicas_in_sync=1)
         streams = [self.input_fn(length, start_step=step)(here) for length in self.lengths]
@@ -211,21 +212,21 @@ class Buckets:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rounds:
-    """Training rounds. `rows`: rows in each bucket. `batch_rows`: rows in a batch of each bucket.
+    """Arithmetic of training rounds. `rows`: rows of each length. `batch_rows`: rows per batch of each length.
 
-    A round has the batches of one pass over every bucket, shuffled. A pass is seldom a whole number of batches, so a
-    bucket yields floor(r * rows / batch_rows) batches in the first r rounds.
+    A round is one pass over the rows of all lengths; the order of its batches is random. A pass is seldom a whole
+    number of batches, so the first r rounds have floor(r * rows / batch_rows) batches of a length.
     """
 
     rows: tuple[int, ...]
     batch_rows: tuple[int, ...]
 
     def batches_before(self, number: int) -> tuple[int, ...]:
-        """Count each bucket's batches before round `number`."""
+        """Return the number of batches of each length before round `number`."""
         return tuple(number * rows // batch for rows, batch in zip(self.rows, self.batch_rows, strict=True))
 
     def locate(self, step: int) -> tuple[int, int]:
-        """Return the round of a step, and the number of earlier steps in that round."""
+        """Return the round that contains a step, and the number of earlier steps in that round."""
         number = bisect.bisect_right(range(1 << 62), step, key=lambda past: sum(self.batches_before(past))) - 1
         return number, step - sum(self.batches_before(number))
 

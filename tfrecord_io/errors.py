@@ -41,9 +41,9 @@ __all__ = [
 
 
 class PrepError(Exception):
-    """Base of all errors. `cause` names the place, the problem and the expectation; `remedy` says what to do next.
+    """Base class of all errors. `cause` says what is wrong where, and what was expected; `remedy` says what to do.
 
-    Secrets are removed from both.
+    Secrets are removed from `cause` and `remedy`.
     """
 
     def __init__(self, cause: str, *, remedy: str = "") -> None:
@@ -80,7 +80,7 @@ class TokenizerError(PrepError):
 
 
 class RowsRejectedError(PrepError):
-    """More rows were unusable than the allowed error rate."""
+    """The share of unusable rows exceeds the allowed error rate."""
 
 
 class LedgerError(PrepError):
@@ -96,7 +96,7 @@ class FingerprintMismatchError(OutputError):
 
 
 class FormatError(PrepError):
-    """A file violates the format (docs/format.md)."""
+    """A file violates the on-disk format (docs/format.md)."""
 
 
 class SchemaError(FormatError):
@@ -112,4 +112,4 @@ class CorruptRecordError(FormatError):
 
 
 class ReaderError(PrepError):
-    """A reader cannot satisfy the request."""
+    """A dataset cannot be read as requested, or an argument of a reader is invalid."""

@@ -26,11 +26,12 @@ _LEAST_BYTES = {"int64": 1, "float32": 4}
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Payloads:
-    """N serialized messages in one buffer.
+    """Serialized messages in one buffer.
 
-    data: contiguous uint8 [total]. offsets: int64 [N + 1]. Message i is data[offsets[i] : offsets[i + 1]].
+    data: the bytes of all N messages, contiguous uint8.
+    offsets: int64 [N + 1]; message i is data[offsets[i] : offsets[i + 1]].
 
-    Raises: ValueError if the offsets do not partition the data.
+    Raises: ValueError if the offsets do not ascend from 0 to the length of the data.
     """
 
     data: np.ndarray
@@ -59,11 +60,11 @@ class Payloads:
 
 
 def encode(columns: Mapping[str, np.ndarray], schema: Schema) -> Payloads:
-    """Serialize row i of every column as Example i.
+    """Serialize N rows as Examples.
 
     Args:
         columns: one array [N, *shape] per feature. int64 features take bool, int64 and integers of up to 32 bits;
-            float32 features take float32, with the bits of NaNs kept; text and bytes take objects (`str`, `bytes`).
+            float32 features take float32, and NaNs keep their bits; text and bytes take objects (`str`, `bytes`).
 
     Raises: SchemaError if a column is missing or unknown, or has a wrong dtype, shape or number of rows.
     """
@@ -71,11 +72,11 @@ def encode(columns: Mapping[str, np.ndarray], schema: Schema) -> Payloads:
 
 
 def decode(payloads: Payloads, schema: Schema, *, place: str) -> dict[str, np.ndarray]:
-    """Decode records into one array per feature, in the schema's order.
+    """Decode N records into one array per feature, in the schema's order.
 
-    Returns: int64 or float32 arrays [N, *shape], and objects [N] for text and bytes.
+    Returns: arrays [N, *shape] of int64 or float32; for text and bytes, object arrays [N].
 
-    Raises: CorruptRecordError if a record is damaged. It names `place` and the first such record.
+    Raises: CorruptRecordError if a record is damaged. The message names `place` and the first damaged record.
     """
     least = sum(feature.num_values * _LEAST_BYTES.get(feature.dtype, 0) for feature in schema.features)
     sizes_N = np.diff(payloads.offsets)

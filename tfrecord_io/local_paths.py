@@ -21,7 +21,7 @@ _TEXTS = re.compile(r"chat_template|name_or_path|special_tokens_map_file|added_t
 
 
 def local_path(name: str) -> str | None:
-    """Return the absolute local path of a name, or None for an address such as gs://bucket/out.
+    """Return the absolute path of a local file or folder, or None for an address such as gs://bucket/out.
 
     Resolves `~`, `.` and empty parts, but keeps `..`, since the part before it may be a link.
     """
@@ -35,7 +35,7 @@ def is_tokenizers(name: str) -> bool:
 
 
 def require_regular(path: str) -> None:
-    """Raise ReaderError if a local path is no regular file, or its folder is a link: links could expose other files."""
+    """Raise ReaderError if a local path is no regular file, or is in a linked folder: links may expose other files."""
     local = local_path(path)
     if local is None or not os.path.lexists(local):
         return
@@ -47,9 +47,9 @@ def require_regular(path: str) -> None:
 
 
 def file_outside(folder: str) -> str | None:
-    """Return the first tokenizer setting that names an existing file outside the folder, or None.
+    """Describe the first tokenizer setting that names an existing file outside the folder, or return None.
 
-    `transformers` opens some settings ("vocab", "merges") as files and saves their content with the tokenizer.
+    `transformers` opens the files in some settings ("vocab", "merges"), and saves their content with the tokenizer.
     """
     for name in ARGUMENTS:
         try:
@@ -66,13 +66,13 @@ def file_outside(folder: str) -> str | None:
 
 
 def is_inside(path: str, folder: str | os.PathLike[str]) -> bool:
-    """Return whether a path leads into the folder, or into the Hub cache's `blobs` that the folder's files link to."""
+    """Return whether a path leads into the folder, or into the Hub cache's `blobs`, which the folder may link to."""
     roots = map(os.path.realpath, (folder, os.path.join(folder, "..", "..", "blobs")))
     return any(os.path.commonpath([root, os.path.realpath(path)]) == root for root in roots)
 
 
 def texts_in(value: Any) -> Iterator[str]:
-    """Yield all strings in the values of a JSON document."""
+    """Yield all strings in a parsed JSON document, except the names of fields."""
     if isinstance(value, str):
         yield value
     for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():

@@ -1,6 +1,6 @@
 """Read and write manifest.json, the commit record of a dataset (docs/format.md).
 
-Equal manifests have equal bytes. A manifest contains a digest of its own text, which detects every change.
+Equal manifests have equal bytes. A manifest contains a digest of its fields, which detects every change.
 
 Versions are MAJOR.MINOR. `parse` ignores the unknown fields of a newer minor version and rejects a newer major version.
 """
@@ -83,23 +83,23 @@ _VERSION = re.compile(r"([0-9]{1,9})\.[0-9]{1,9}\Z")
 
 
 def digest(manifest: Manifest) -> str:
-    """Return the SHA-256 of the canonical text. Equal datasets have equal digests."""
+    """Return the SHA-256 of the manifest's canonical text. Equal datasets have equal digests."""
     return hashlib.sha256(dump(manifest)).hexdigest()
 
 
 def dump(manifest: Manifest) -> bytes:
-    """Return the canonical UTF-8 text: sorted keys, two spaces, lists of plain values on one line."""
+    """Return the canonical UTF-8 text: JSON with sorted keys, two spaces of indent, and plain lists on one line."""
     document = _to_json(manifest)
     return _canonical({**document, _SEAL: _seal(document)})
 
 
 def has_room(names: Mapping[str, int]) -> bool:
-    """Return whether the shards fit into a manifest. `names` has the number of shards by typical name."""
+    """Return whether a manifest of these shards is small enough. `names`: number of shards by typical file name."""
     return sum((len(name) + _SHARD_BYTES) * shards for name, shards in names.items()) < MOST_BYTES
 
 
 def parse(content: bytes | str, *, place: str = FILE_NAME) -> Manifest:
-    """Parse a manifest. Errors call it `place`.
+    """Parse a manifest. Error messages call it `place`.
 
     Raises: ManifestError if the text is not a manifest, has a newer major version, or contradicts itself.
     """
@@ -134,8 +134,8 @@ def open_manifest(
 ) -> Manifest:
     """Read a folder's manifest, and check that no shard is missing or truncated.
 
-    `read` returns a file's content, at most `most` bytes. `sizes` returns file sizes in bytes, None if unknown.
-    Both functions may raise OSError.
+    `read(name, most=...)` returns at most `most` bytes of a file. `sizes(names)` returns the size in bytes of each file
+    that exists, or None if unknown. Both functions may raise OSError.
 
     Raises:
         ReaderError: the manifest or a shard is missing, or a shard has a wrong size.
@@ -224,7 +224,6 @@ def _split_json(split: Split) -> dict[str, Any]:
 
 
 def _load(content: bytes | str, *, place: str) -> tuple[dict[str, Any], str]:
-    """Parse the JSON text. Return the document and the digest of its fields."""
     if len(content) > MOST_BYTES:
         raise ManifestError(f"{place}: more than {MOST_BYTES >> 20} MiB, the size limit of a manifest", remedy=REMAKE)
     try:

@@ -39,21 +39,20 @@ __all__ = ["Mixture", "source_seed"]
 
 @dataclasses.dataclass(frozen=True)
 class Mixture(InputFunctions):
-    """Opened datasets, by names of your choice, that are read as one (see `InputFunctions`).
+    """Several opened datasets, read as one (see `InputFunctions`).
 
-    A dataset's name seeds its order. The default size of the shuffle buffers depends on the number of datasets.
-
-    weights: one per dataset.
-    stages: instead of weights: {first step: weights}, from step 0 on. A weight may be 0 in some stages. For a
+    datasets: the datasets, by names of your choice. A dataset's name is part of the seed of its order.
+    weights: one weight per dataset, by name.
+    stages: instead of weights: {first step: weights}, from step 0 on. A weight may be 0 in some stages. To combine a
         temperature with stages, take the weights from the `rates` of a mixture with that temperature.
-    most_epochs: maximum epochs of some datasets, see `steps` of `input_fn`.
-    temperature, maximum: instead of weights, rates by size (`mixing_plan.rates`). By default rates are proportional to
+    most_epochs: maximum number of epochs of some datasets, by name; see `steps` of `input_fn`.
+    temperature, maximum: instead of weights, rates by size (`mixing_plan.rates`). By default, rates are proportional to
         the numbers of examples.
-    manifest: the merged manifest. Its fingerprint covers the rates of the first stage, since a resumed training run may
-        change later stages.
+    manifest: the merged manifest. Its fingerprint covers the rates of the first stage only, since a resumed training
+        run may change later stages.
 
-    Without `shuffle`, the datasets share the usual open shards and window, with at least 4 shards and 1,024 records
-    each.
+    Without `shuffle`, the datasets share the usual number of open shards and the usual window; each dataset gets at
+    least 4 shards and 1,024 records.
 
     Raises: ReaderError if the datasets do not fit together (`common_manifest`) or the weights are invalid.
     """
@@ -86,7 +85,7 @@ class Mixture(InputFunctions):
     def rates(self, split: str, *, step: int = 0) -> dict[str, float]:
         """Return each dataset's share of the training rows at a step. The shares add up to 1.
 
-        Raises: ReaderError if a split is missing or empty.
+        Raises: ReaderError if a dataset has no such split, or the split is empty.
         """
         stages = self._rates(split)
         return dict(stages[max(first for first in stages if first <= step)])
@@ -97,10 +96,10 @@ class Mixture(InputFunctions):
         return {name: share["epochs"] for name, share in shares.items()}
 
     def describe(self, split: str, *, global_batch_size: int, steps: int) -> dict[str, dict[str, float]]:
-        """Return the "rows", "tokens" and "epochs" of each dataset in the first `steps` global batches.
+        """Return {"rows": ..., "tokens": ..., "epochs": ...} of each dataset in the first `steps` global batches.
 
-        Rows are exact for the global order; otherwise each host may differ by two rows. Tokens are estimated from the
-        dataset's mean, without padding. Raises: as `rates`.
+        Rows are exact for order="global"; otherwise each host may differ by two rows. Tokens are an estimate from the
+        dataset's mean number per example, without padding. Raises: as `rates`.
         """
         rows_K = self._schedule(split, global_batch_size).rows_before(steps)
         return {

@@ -41,7 +41,7 @@ def open(root: str | os.PathLike[str]) -> Data:
 
     An earlier generation's manifest, such as `out/manifest-0.json`, opens the dataset as it was before the append.
 
-    Opens no shard. Shard sizes at an address are checked only if fsspec can list the folder.
+    No shard is opened. The sizes of shards at an address are checked only if fsspec can list the folder.
 
     Raises:
         ReaderError: the manifest or a shard is missing, a shard has a wrong size, or a feature has a reserved name.
@@ -64,7 +64,7 @@ def open(root: str | os.PathLike[str]) -> Data:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Data(InputFunctions):
-    """Opened dataset: its manifest and input functions (see `InputFunctions`)."""
+    """An opened dataset: its manifest and its input functions (see `InputFunctions`)."""
 
     root: str
     manifest: Manifest
@@ -77,12 +77,12 @@ class Data(InputFunctions):
         return f"Data({root!r}: {splits} examples; {textwrap.shorten(features, 145, placeholder=' …')})"
 
     def steps_per_epoch(self, split: str, *, global_batch_size: int) -> int:
-        """Count the whole global batches in one epoch, at least 1. A split smaller than a batch repeats examples."""
+        """Return the number of whole global batches per epoch, or 1 if the split is smaller than a batch."""
         host_plan.check_positive("global_batch_size", global_batch_size)
         return max(1, self.num_examples(split) // global_batch_size)
 
     def evaluation_steps(self, split: str, *, global_batch_size: int) -> int:
-        """Count the global batches of an evaluation on any number of hosts. Raises: as `num_examples`."""
+        """Return the number of global batches in an evaluation, on any number of hosts. Raises: as `num_examples`."""
         return host_plan.evaluation_steps(self.num_examples(split), global_batch_size=global_batch_size)
 
     def bucket(self, length: int) -> Data:
@@ -90,7 +90,7 @@ class Data(InputFunctions):
         return Data(root=self.root, manifest=self.manifest.bucket(length))
 
     def source(self, split: str, *, seed: int = 0) -> SplitShards:
-        """Return the shards of a split.
+        """Return the shards of a split. `seed` determines the order of their records.
 
         Raises: ReaderError if the split is missing or empty, or has rows of several lengths.
         """
@@ -127,7 +127,7 @@ def _read(folder: str, name: str, *, most: int) -> bytes:
 
 
 def _sizes(folder: str, names: Collection[str]) -> Mapping[str, int | None]:
-    """Return file sizes from one listing. On gs://, one request per file took 16 s for 10,000 files."""
+    # One listing: on gs://, one request per file took 16 s for 10,000 files.
     try:
         return {**storage.at(folder).sizes(names)}
     except Exception:  # fsspec may lack the package for this scheme, or credentials

@@ -60,7 +60,7 @@ _WIDE = {"int64": "int32", "uint64": "uint32", "float64": "float32"}
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """Problem at an operation, path or component. If it is not `fatal`, the input works but is slower."""
+    """A problem at an operation, path or component. If the problem is not `fatal`, the input works but is slower."""
 
     kind: str
     place: str
@@ -72,12 +72,12 @@ class Finding:
 def check(
     dataset: tf.data.Dataset, *, tpu: Tpu, num_replicas: int = 8, num_hosts: int = 1, batch: Batch = "global"
 ) -> list[Finding]:
-    """Find everything that stops `dataset` from feeding a TPU, or makes it slow.
+    """Find everything that prevents `dataset` from feeding a TPU, or makes it slow.
 
     Args:
-        tpu: "node" or "vm", see above.
-        num_replicas: cores that train together; 8 on v2-8 and v3-8.
-        num_hosts: machines with these cores.
+        tpu: "vm" if this program runs on the TPU's hosts; "node" if the TPU's host is another machine.
+        num_replicas: number of cores that train together; 8 on v2-8 and v3-8.
+        num_hosts: number of machines with these cores.
         batch: "global" if the strategy divides an element (Keras fit, experimental_distribute_dataset), "per_replica"
             if an element is one replica's part (distribute_datasets_from_function).
 
@@ -101,7 +101,7 @@ def check_data(
     num_hosts: int = 1,
     **options: Any,
 ) -> list[Finding]:
-    """Build the first host's input on this machine, as a trainer would, and check it.
+    """Build the first host's input on this machine, as a trainer would, and check the input.
 
     Arguments are as in `check` and `Data.input_fn`. An error of the reader becomes a finding.
 
@@ -132,7 +132,7 @@ def describe(findings: Iterable[Finding]) -> str:
 
 
 def require(findings: Iterable[Finding]) -> None:
-    """Raise ReaderError with the first fatal finding, if any."""
+    """Raise ReaderError for the first fatal finding, if there is one."""
     fatal = [finding for finding in findings if finding.fatal]
     if fatal:
         more = f" (and {len(fatal) - 1} more)" if len(fatal) > 1 else ""

@@ -1,7 +1,7 @@
 """Read and write TFRecord shards: framed messages, one after the other, without header or index (docs/format.md).
 
-The crc is CRC-32C (RFC 3720, appendix B.4), masked as in `tensorflow/core/lib/hash/crc32c.h`. A shard cut between two
-records has correct crcs; only the manifest's counts detect the cut.
+The crc is CRC-32C (RFC 3720, appendix B.4), masked as in `tensorflow/core/lib/hash/crc32c.h`. If a shard is cut off
+between two records, all crcs are correct; only the manifest's counts detect the cut.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def masked_crc32c(data: Data) -> int:
 
 
 def encode_framed(columns: Mapping[str, np.ndarray], schema: Schema) -> Payloads:
-    """Encode columns like `examples.encode`, with the frames of TFRecord. Raises: as `examples.encode`."""
+    """Encode columns like `examples.encode`, and add TFRecord's frames. Raises: as `examples.encode`."""
     return Payloads(*encoding.write(columns, schema, framed=True))
 
 
@@ -57,12 +57,12 @@ def read_payloads(
 ) -> Iterator[Payloads]:
     """Read a shard's messages in order, in batches of about `batch_bytes`. Memory does not grow with the shard.
 
-    `most_record_bytes` is the schema's largest record. Error messages count records and bytes from the start of the
-    decompressed shard.
+    `most_record_bytes`: size of the largest record that the schema allows. Error messages name `place`, and count
+    records and bytes from the start of the decompressed shard.
 
     Raises:
         CorruptRecordError: a frame or the gzip data is damaged, or a record is too large.
-        ConfigError: at once, for an invalid option.
+        ConfigError: `compression` or `batch_bytes` is invalid; raised before the first batch is requested.
     """
     if compression not in ("none", "gzip") or batch_bytes < 1:
         raise ConfigError(
@@ -74,7 +74,7 @@ def read_payloads(
 
 
 def check_frames(data: np.ndarray, *, place: str, first_record: int) -> None:
-    """Raise CorruptRecordError for the first damaged frame. Its message counts bytes from the start of `data`."""
+    """Raise CorruptRecordError for the first damaged frame. The message counts bytes from the start of `data`."""
     _take(_as_bytes(data), place=place, record=first_record, last=True)
 
 
@@ -109,7 +109,7 @@ def _inflate(stream: BinaryIO, *, place: str, chunk_bytes: int) -> Iterator[byte
 def _take(
     data: np.ndarray, *, place: str, record: int = 0, byte: int = 0, most: int = MOST_RECORD_BYTES, last: bool
 ) -> Payloads:
-    """Return the messages of the complete frames at the start of `data`. With `last`, nothing may follow them."""
+    # With `last`, nothing may follow the complete frames.
     out, offsets = np.empty(len(data), np.uint8), np.empty(len(data) // FRAME_BYTES + 1, np.int64)
     count, end, is_damaged = kernels.read_frames(data, out, offsets)
     rest, place = data[end:], f"{place}, record {record + count} at byte {byte + end}"

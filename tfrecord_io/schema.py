@@ -65,16 +65,17 @@ Role = Literal[
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RoleSpec:
-    """Content of the features with one role.
+    """Properties of the features with one role.
 
     shape: L and T are the lengths of a row and of a target in tokens, C is a number of classes.
     values: vocabulary "ids", a "mask" of 0 and 1, numbers "from 0" on, or "any".
-    padding: value on padding; "pad" is the tokenizer's pad id, None means that the value varies.
+    padding: the value on padding; "pad" is the tokenizer's pad id, None means that the value varies.
     side: the token sequence that the values belong to.
-    feature_name: the usual feature name; "" if it is the role's name.
+    feature_name: the usual name of the feature; "" if it is the same as the role.
     marks_tokens: whether values are 0 on padding and nowhere else.
-    marks_learned: whether values are 1 on the learned tokens.
-    exported_as: the column in Parquet exports: None for the feature's name, "" if other columns imply the values.
+    marks_learned: whether values are 1 on the tokens to learn.
+    exported_as: the column in Parquet exports; None for the feature's name, "" for no column, if others imply the
+        values.
     """
 
     meaning: str
@@ -205,7 +206,7 @@ TOKEN_IDS = tuple(role for role, spec in ROLES.items() if spec.values == "ids")
 
 UNLABELLED = -1
 
-# Maximum values per record, 160 MB. A row of a million tokens has 2 to 7 million values.
+# Maximum number of values per record, up to 160 MB. A row of a million tokens has 2 to 7 million values.
 MOST_VALUES = 1 << 24
 MOST_VALUE_BYTES = 1 << 20
 _MOST_DIMENSIONS = 8
@@ -220,8 +221,8 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]{0,127}\Z")
 class Feature:
     """A feature of every record. `dtype` is the stored type; `shape` excludes the batch dimension.
 
-    constant: the integer that every value has, if any, such as token type ids of single texts; a reader need not parse
-        such a feature.
+    constant: the integer that all values equal, if any, such as 0 for the token type ids of single texts; a reader need
+        not parse such a feature.
 
     Raises: SchemaError for an invalid name, dtype, shape, role or constant.
     """
@@ -263,7 +264,7 @@ class Feature:
 
     @property
     def is_bytes(self) -> bool:
-        """Return whether the feature is text or bytes."""
+        """Return whether the values are text or bytes."""
         return self.dtype in ("string", "bytes")
 
     @property
@@ -273,7 +274,7 @@ class Feature:
 
     @property
     def num_values(self) -> int:
-        """Count the values in one record, 1 for a scalar."""
+        """Return the number of values in one record, 1 for a scalar."""
         return math.prod(self.shape)
 
 
@@ -281,7 +282,7 @@ class Feature:
 class Schema:
     """Features of a dataset, in the reader's order.
 
-    Raises: SchemaError for a schema without features, a repeated name, or over 2^24 values per record.
+    Raises: SchemaError for a schema without features, a repeated name, or more than 2^24 values per record.
     """
 
     features: tuple[Feature, ...]
@@ -303,7 +304,7 @@ class Schema:
 
     @property
     def most_record_bytes(self) -> int:
-        """Return the size in bytes of the largest possible Example."""
+        """Return the maximum size in bytes of a serialized record."""
         names = sum(len(name) + _MOST_FRAMING for name in self.names)
         return names + sum(feature.num_values * _MOST_BYTES[feature.dtype] for feature in self.features)
 
@@ -324,7 +325,7 @@ class Schema:
         raise SchemaError(f"no feature {name!r}, expected one of {list(self.names)}")
 
     def with_row_length(self, length: int) -> Schema:
-        """Return the schema for rows of `length` tokens."""
+        """Return the same schema, for rows of `length` tokens."""
         return Schema(
             tuple(
                 dataclasses.replace(feature, shape=(length,)) if feature.role in OF_TOKENS else feature
@@ -338,24 +339,24 @@ class Schema:
 
     @property
     def token_features(self) -> tuple[Feature, ...]:
-        """Return the features with token ids of any side."""
+        """Return the features that contain token ids."""
         return tuple(feature for feature in self.features if feature.role in TOKEN_IDS)
 
     @property
     def row_ids(self) -> Feature | None:
-        """Return the first feature with token ids of shape [L], or None."""
+        """Return the first feature with the token ids of rows, shape [L], or None."""
         return next((feature for feature in self.token_features if feature.role in OF_TOKENS), None)
 
     def ids_of(self, side: Side) -> Feature | None:
-        """Return the feature with a side's token ids, or None."""
+        """Return the feature with the token ids of a side, or None."""
         return self._of_side(side, lambda spec: spec.values == "ids")
 
     def mask_of(self, side: Side) -> Feature | None:
-        """Return the feature that is 1 on a side's tokens and 0 on padding, or None if no record stores it."""
+        """Return the feature that is 1 on the tokens of a side and 0 on padding, or None if no record stores it."""
         return self._of_side(side, lambda spec: spec.values == "mask" and spec.marks_tokens)
 
     def loss_mask_of(self, side: Side) -> Feature | None:
-        """Return the feature that is 1 on a side's learned tokens, or None."""
+        """Return the feature that is 1 on the tokens of a side that are to be learned, or None."""
         return self._of_side(side, lambda spec: spec.marks_learned)
 
     def _of_side(self, side: Side, fits: Callable[[RoleSpec], bool]) -> Feature | None:
@@ -363,6 +364,6 @@ class Schema:
         return next((feature for feature, spec in specs if spec.side == side and fits(spec)), None)
 
     def values(self, columns: Mapping[str, Values], role: Role) -> Values | None:
-        """Return the column of the first feature with this role, or None."""
+        """Return the values, from {feature name: values}, of the first feature with this role, or None."""
         feature = self.with_role(role)
         return None if feature is None else columns[feature.name]

@@ -47,7 +47,7 @@ def without_secrets(text: str) -> str:
 
 
 def without_access(address: str) -> str:
-    """Remove user, password and query from an address. Local paths stay unchanged."""
+    """Remove the user, password and query from an address. Local paths stay unchanged."""
     if "://" not in address:
         return address
     address = _USER.sub(r"\1", address)
@@ -67,7 +67,7 @@ def visible(text: str, *, lines: bool = False) -> str:
 
 
 def bounded(text: str) -> str:
-    """Shorten a text of more than 10,000 characters to its beginning and end."""
+    """Shorten a text of more than 10,000 characters to its beginning and its end."""
     return text if len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN // 2]} … {text[-_MOST_SHOWN // 4 :]}"
 
 
@@ -77,7 +77,7 @@ def visible_line(text: str) -> str:
 
 
 def some(number: int, noun: str) -> str:
-    """Format a number with its noun: 1 shard, 3 shards."""
+    """Return a number with its noun: 1 shard, 3 shards."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
@@ -100,7 +100,7 @@ def first_line(error: BaseException) -> str:
 
 
 def cause_without_secrets(error: BaseException) -> BaseException | None:
-    """Return `error`, which a traceback then shows, or None if it or one of its causes contains a secret."""
+    """Return `error` for `raise ... from`, or None if the error or one of its causes contains a secret."""
     seen: list[BaseException] = []
     cause: BaseException | None = error
     while cause is not None and cause not in seen:  # causes may form a cycle

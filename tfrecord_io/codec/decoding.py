@@ -28,11 +28,12 @@ class Decoder:
         self._places = [(feature, starts[feature.name]) for feature in schema.features]
 
     def read(self, data: np.ndarray, begins_N: np.ndarray, ends_N: np.ndarray) -> tuple[int, dict[str, np.ndarray]]:
-        """Decode the records data[begins_N[n] : ends_N[n]] into columns of int64, float32 or objects, [N, *shape].
+        """Decode records into one array per feature. Record n is data[begins_N[n] : ends_N[n]].
 
-        The arrays must be read-only (see `kernels.frozen`).
+        The arguments must be read-only (see `kernels.frozen`).
 
-        Returns: the number of records before the first damaged one, and the columns, empty if a record is damaged.
+        Returns: the number of records before the first damaged one; and int64, float32 or object arrays [N, *shape] by
+            feature name, empty if a record is damaged.
         """
         num_rows = len(begins_N)
         ints, floats = np.empty(num_rows * self._num_ints, np.int64), np.empty(num_rows * self._num_floats, np.float32)
@@ -59,7 +60,7 @@ class Decoder:
 
 
 def damage(record: bytes, schema: Schema) -> str:
-    """Describe the damage in a serialized Example and its position, or return "" if the Example is sound."""
+    """Describe the damage in a serialized Example and its position, or return "" if there is no damage."""
     data = frozen(np.frombuffer(record, np.uint8))
     position, end = _take_size(data, 0, 0x0A, len(data))
     if position < 0 or end != len(data):
@@ -96,7 +97,7 @@ def _at(position: int, problem: str, record: bytes) -> str:
 
 @jit
 def _take_varint(data: np.ndarray, position: int, end: int) -> tuple[int, int]:
-    """Return a varint and the position after it, -1 if the varint is cut off, not minimal, or over 64 bits."""
+    # The returned position is -1 if the varint is cut off, not minimal, or over 64 bits.
     value, shift = np.uint64(0), np.uint64(0)
     for p in range(position, min(position + 10, end)):
         byte = np.uint64(data[p])
@@ -111,7 +112,7 @@ def _take_varint(data: np.ndarray, position: int, end: int) -> tuple[int, int]:
 
 @jit
 def _take_size(data: np.ndarray, position: int, tag: int, end: int) -> tuple[int, int]:
-    """Read `tag` and a size. Return the start and end of the content, both -1 if invalid."""
+    # Start and end of the content are both -1 if the tag or the size is wrong.
     if position < 0 or position >= end or data[position] != tag:
         return np.int64(-1), np.int64(-1)
     size, position = _take_varint(data, position + 1, end)
@@ -140,7 +141,7 @@ def _take_header(data: np.ndarray, position: int, end: int, key: np.ndarray, kin
 
 @jit
 def _take_ints(data: np.ndarray, start: int, end: int, values: np.ndarray, place: int, length: int) -> bool:
-    """Read data[start:end] into `values` from `place` on. Return whether the bytes are `length` minimal varints."""
+    # False if the bytes are not exactly `length` minimal varints.
     if end - start == length:  # one byte each, such as masks: 0.7 instead of 4 ns per value
         first, at, above = np.uint64(start), np.uint64(place), np.uint8(0)
         for k in range(np.uint64(length)):
@@ -167,10 +168,8 @@ def _read_examples(
     floats: np.ndarray,
     spans_FN2: np.ndarray,
 ) -> int:
-    """Decode N Examples. Return the number of the first damaged one, or N.
-
-    entries_F4: for each feature, in record order: start and end of its key in `keys`, list tag, number of values.
-    """
+    # entries_F4: for each feature, in record order: start and end of its key in `keys`, list tag, number of values.
+    # Returns the number of the first damaged record, or N.
     num_rows = len(begins_N)
     for n in range(num_rows):
         position, end = _take_size(data, begins_N[n], 0x0A, ends_N[n])

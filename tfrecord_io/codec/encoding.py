@@ -1,6 +1,6 @@
 """Encode columns as records with compiled loops.
 
-An Example has one entry per feature. E, K, V, W and P are sizes, as varints, of the bytes that follow:
+An Example has one entry per feature. E, K, V, W and P are varints, each the number of bytes in the part that follows:
 
     0a E  0a K name  12 V  1a|12|0a W  0a P  payload
     │     └─ `key` ────┘   │           └ packed values: varints (int64_list, 1a) or 4 bytes each (float_list, 12),
@@ -31,29 +31,29 @@ _TAKEN: dict[str, dict[str, Any]] = {
 
 
 def in_order(schema: Schema) -> list[Feature]:
-    """Return the features in record order: sorted by the bytes of their names, but `text_pair` before `text`.
+    """Return the features in record order: by the bytes of their names, except that `text_pair` precedes `text`.
 
-    This is the order of protobuf's Python runtime (upb). Readers accept any order.
+    In general, a name precedes its own prefixes, as in protobuf's Python runtime (upb). Readers accept any order.
     """
     return sorted(schema.features, key=lambda feature: feature.name.encode() + b"\xff")
 
 
 def key(feature: Feature) -> bytes:
-    """Return the constant bytes of an entry: the key's tag, size and name, then the value's tag."""
+    """Return the bytes that are the same in every entry of a feature: the key's tag, size and name; the value's tag."""
     name = feature.name.encode()
     size = [len(name)] if len(name) < 0x80 else [len(name) & 0x7F | 0x80, len(name) >> 7]  # names have up to 128 bytes
     return bytes([0x0A, *size]) + name + b"\x12"
 
 
 class _Packed(NamedTuple):
-    """Payloads, uint8, in one buffer. Sizes are int64 [N], or one size for all."""
+    # Sizes are int64 [N], or one size for all payloads. All payloads are in one uint8 buffer.
 
     sizes_N: np.ndarray | int
     data: np.ndarray
 
 
 def write(columns: Mapping[str, np.ndarray], schema: Schema, *, framed: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Encode rows as records, with frames if `framed`. Return uint8 [total] and offsets, int64 [N + 1]."""
+    """Encode N rows as records, or as frames if `framed`. Return the bytes, and the offsets of records, int64 [N + 1]."""
     if columns.keys() != set(schema.names):
         missing, unknown = sorted(set(schema.names) - set(columns)), sorted(set(columns) - set(schema.names))
         raise SchemaError(f"columns: {missing} missing, {unknown} unknown, expected {list(schema.names)}")
@@ -90,7 +90,7 @@ def _plan(schema: Schema) -> tuple[list[Feature], list[np.ndarray], np.ndarray]:
 
 
 def _fit(column: np.ndarray, feature: Feature, num_rows: int) -> np.ndarray | _Packed:
-    """Check a column. Return int32 or int64 [N, L], or `_Packed` if its bytes are the payloads."""
+    # Integers become int32 or int64 [N, L]. If a column's bytes are the payloads, the result is `_Packed`.
     taken = _TAKEN[feature.dtype]
     if column.dtype.name not in taken:
         raise SchemaError(
@@ -147,7 +147,7 @@ def _put_varint(out: np.ndarray, position: int, value: int) -> int:
 
 @jit
 def count_bytes(values_NL: np.ndarray, payloads_N: np.ndarray) -> None:
-    """Set `payloads_N` to the bytes of each row's varints."""
+    """Set `payloads_N` to the number of bytes that each row takes as varints."""
     length = np.uint64(values_NL.shape[1])
     for row in range(len(payloads_N)):
         size = np.int64(length)
@@ -160,7 +160,7 @@ def count_bytes(values_NL: np.ndarray, payloads_N: np.ndarray) -> None:
 
 @jit
 def _sizes(key_size: int, payload: int) -> tuple[int, int, int]:
-    """Return the sizes E, V and W of an entry."""
+    # E, V and W in the drawing above
     of_list = 1 + _varint_size(np.uint64(payload)) + payload
     of_feature = 1 + _varint_size(np.uint64(of_list)) + of_list
     return key_size + _varint_size(np.uint64(of_feature)) + of_feature, of_feature, of_list
@@ -195,7 +195,7 @@ def _put_prefixes(out: np.ndarray, offsets: np.ndarray, first_N: np.ndarray, fra
 
 @jit
 def _put_heads(out: np.ndarray, places_N: np.ndarray, payloads_N: np.ndarray, key: np.ndarray, kind: int) -> None:
-    """Write each entry's bytes before the payload, and advance `places_N` to the payload."""
+    # Each place moves from the start of an entry to its payload.
     for row in range(len(places_N)):
         of_entry, of_feature, of_list = _sizes(len(key), payloads_N[row])
         at = np.uint64(places_N[row])
@@ -212,9 +212,9 @@ def _put_heads(out: np.ndarray, places_N: np.ndarray, payloads_N: np.ndarray, ke
 
 @jit
 def put_ints(out: np.ndarray, places_N: np.ndarray, values_NL: np.ndarray) -> None:
-    """Write rows of int32 or int64 as varints.
+    """Write each row of int32 or int64 values as varints, from the row's place on.
 
-    Whole words in place of single bytes would save 1 ns per token of 2 or 3 bytes, 2 % of a build.
+    Writing whole words instead of single bytes would save 1 ns per token of 2 or 3 bytes, 2 % of a build.
     """
     for row in range(len(places_N)):
         at = np.uint64(places_N[row])

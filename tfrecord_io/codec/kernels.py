@@ -31,7 +31,7 @@ def jit(function: _Function) -> _Function:
 
 
 def frozen(array: np.ndarray) -> np.ndarray:
-    """Return a read-only view of `array`, or of a copy if it is strided, misaligned or byte-swapped."""
+    """Return a read-only view of `array`. If the array is strided, misaligned or byte-swapped, copy it first."""
     native = array.astype(array.dtype.newbyteorder("="), copy=False)
     view = np.require(native, requirements=["C", "A"]).view()
     view.flags.writeable = False
@@ -40,7 +40,7 @@ def frozen(array: np.ndarray) -> np.ndarray:
 
 @jit
 def load(data: np.ndarray, position: int) -> int:
-    """Load a little-endian uint64. It compiles to a single instruction."""
+    """Load a little-endian uint64. This function compiles to a single instruction."""
     at, word = np.uint64(position), np.uint64(0)
     for k in range(8):
         word |= np.uint64(data[at + np.uint64(k)]) << np.uint64(8 * k)
@@ -76,7 +76,7 @@ def copy(out: np.ndarray, position: int, data: np.ndarray, start: int, size: int
         out[to + np.uint64(k)] = data[source + np.uint64(k)]
 
 
-# De Bruijn sequence: its product with a power of two has 6 highest bits that identify the power.
+# De Bruijn sequence: the 6 highest bits of its product with a power of two identify the power.
 _SEQUENCE = np.uint64(0x03F79D71B4CB0A89)
 _BITS = np.zeros(64, np.int64)
 _BITS[(np.uint64(1) << np.arange(64, dtype=np.uint64)) * _SEQUENCE >> np.uint64(58)] = np.arange(64)
@@ -87,11 +87,11 @@ def lowest_bit(word: int) -> int:
     return _BITS[(word & (~word + np.uint64(1))) * _SEQUENCE >> np.uint64(58)]
 
 
-HEAD_BYTES, FRAME_BYTES = 12, 16  # of a frame: before its data, and all except its data
+HEAD_BYTES, FRAME_BYTES = 12, 16  # of a frame: bytes before its data, and bytes besides its data
 
 
 def _crc_tables() -> np.ndarray:
-    """Return uint32 [8, 256]: row k has the crcs of each byte with k zero bytes. Polynomial 0x1EDC6F41, reversed."""
+    # Row k has the crcs of each byte followed by k zero bytes. Polynomial 0x1EDC6F41, reversed.
     tables = np.zeros((8, 256), np.uint32)
     crc = np.arange(256, dtype=np.uint32)
     for _ in range(8):
@@ -110,7 +110,7 @@ _CRC = _crc_tables()
 def crc32c(data: np.ndarray, start: int, stop: int) -> int:
     """Return the CRC-32C of data[start:stop], by table lookup.
 
-    The x86 instruction would save about 1 % of a build, on x86 only.
+    The x86 instruction for it would save about 1 % of a build, on x86 only.
     """
     at, crc = start, np.uint32(0xFFFFFFFF)
     while at + 8 <= stop:
@@ -127,7 +127,7 @@ def crc32c(data: np.ndarray, start: int, stop: int) -> int:
 def masked(crc: int) -> int:
     """Return the masked crc, uint32, as TFRecord stores it.
 
-    Takes a crc, since passing an array takes 31 ns, computing the crc of a size only 5 ns.
+    The argument is a crc instead of the data: passing an array takes 31 ns, computing the crc of a size only 5 ns.
     """
     rotated = (crc >> np.uint64(15)) | (crc << np.uint64(17))
     return np.uint32((rotated + np.uint64(0xA282EAD8)) & np.uint64(0xFFFFFFFF))
@@ -144,10 +144,10 @@ def put_frames(out: np.ndarray, offsets: np.ndarray) -> None:
 
 @jit
 def read_frames(data: np.ndarray, out: np.ndarray, offsets: np.ndarray) -> tuple[int, int, bool]:
-    """Read whole frames from the start of `data`, and copy message i to out[offsets[i] : offsets[i + 1]].
+    """Read whole frames from `data`, set `offsets`, and copy message i to out[offsets[i] : offsets[i + 1]].
 
-    Returns: the number of sound frames, the position after them, and whether the next frame has a wrong data crc. Its
-        message is then in `out` too.
+    Returns: the number of undamaged frames; the position after them; and whether the next frame has a wrong data crc.
+        In that case, its message is in `out`, too.
     """
     count, position = 0, np.int64(0)
     offsets[0] = 0
@@ -177,9 +177,10 @@ def find_frames(
     begins_N: np.ndarray,
     ends_N: np.ndarray,
 ) -> int:
-    """Set `begins_N` and `ends_N` to the bounds of N records. Record n is `skips_N[n]` frames after `starts_N[n]`.
+    """Set `begins_N` and `ends_N` to the bounds of N records. Record n is `skips_N[n]` frames after byte `starts_N[n]`.
 
-    Returns: the first n for which a frame is damaged or extends past `stops_N[n]`; N if there is none.
+    Returns: the first n for which a frame extends past byte `stops_N[n]` or is damaged, or N if there is none. Without
+        `check`, crcs are ignored.
     """
     for n in range(len(starts_N)):
         end = starts_N[n] - 4

@@ -32,7 +32,7 @@ WRONG = (KeyError, ValueError)
 
 
 def load(content: bytes | str) -> Any:
-    """Parse a JSON document. Reject NaN, infinity, and more than 50 levels of nesting, since callers recurse."""
+    """Parse a JSON document. Raises: ValueError for NaN, infinity, or over 50 levels of nesting (callers recurse)."""
 
     def finite(digits: str) -> float:
         if math.isfinite(number := float(digits)):
@@ -54,7 +54,7 @@ def load(content: bytes | str) -> Any:
 
 
 def has_nested(values: Iterable[Any]) -> bool:
-    """Return whether `values` contain lists or objects."""
+    """Return whether any of the values is a list, tuple or dict."""
     return not {dict, list, tuple}.isdisjoint(map(type, values))
 
 
@@ -67,7 +67,7 @@ def items(value: Any) -> list[Any]:
 
 
 def text(value: Any, pattern: re.Pattern[str] | None = None) -> str:
-    """Return a string that UTF-8 can encode and that matches the optional pattern."""
+    """Return `value` if it is a string that UTF-8 can encode and that matches the pattern, if there is one."""
     string: str = _require(value, str, "a string")
     string.encode()  # raises for a lone surrogate
     if pattern is not None and not pattern.match(string):
@@ -123,7 +123,7 @@ ABSENT = {"json": "absent"}
 
 
 def decoded(hint: Any, value: Any) -> Any:
-    """Convert JSON to the type `hint`, by `read` for `Annotated[type, read]`. Only `ABSENT` fields may be missing."""
+    """Convert parsed JSON to type `hint`; `Annotated[type, read]` uses `read`. Only `ABSENT` fields may be missing."""
     kind, arguments = get_origin(hint), get_args(hint)
     if kind is Annotated:
         return arguments[1](value)
@@ -159,7 +159,7 @@ def _first_decoded(hints: list[Any], value: Any) -> Any:
 
 
 def checked(value: Any, needed: Mapping[str, Any], others: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Check the fields `needed`, and the fields `others` that are present. Return the object with all its fields."""
+    """Return a JSON object after a check of its fields: all in `needed`, and those in `others` that are present."""
     fields = mapping(value)
     for name, hint in {**needed, **(others or {})}.items():
         if name in needed or name in fields:
@@ -168,7 +168,7 @@ def checked(value: Any, needed: Mapping[str, Any], others: Mapping[str, Any] | N
 
 
 def object_of(kind: Any, document: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Convert the fields `names` that are present to their types in the dataclass `kind`."""
+    """Convert the fields in `names` to their types in the dataclass `kind`. Leave out fields that are missing."""
     hints = _hints(kind)
     return {name: decoded(hints[name], document[name]) for name in names if name in document}
 

@@ -27,16 +27,16 @@ _COUNTED, _COUNTED_BY_KEY = ("rows_in", "rows_used", "tokens_cut"), ("rejected",
 
 
 def is_filtered(reason: str) -> bool:
-    """Return whether rows with this reason were left out on request."""
+    """Return whether rows with this reason were left out because the user asked for it."""
     return reason.partition(":")[0] in _FILTERED
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Ledger:
-    """Counts of input rows; `rejected` and `filtered` count them by reason.
+    """Numbers of input rows, in total and by the reason why they were rejected or filtered.
 
-    tokens_cut: tokens of used rows that no record contains, since they were truncated (`pad`) or left over (`concat`).
-    fim: rows drawn for fill-in-the-middle, by kind (docs/format.md).
+    tokens_cut: tokens of used rows that are in no record, since they were truncated (`pad`) or left over (`concat`).
+    fim: numbers of rows for fill-in-the-middle training, by kind (docs/format.md).
     """
 
     rows_in: Count
@@ -55,7 +55,7 @@ class Ledger:
 
     @property
     def rows_filtered(self) -> int:
-        """Rows left out on request, including rows of other splits."""
+        """Number of rows that were left out on request, including rows that belong to other splits."""
         return sum(self.filtered.values())
 
     @property
@@ -64,12 +64,12 @@ class Ledger:
 
     @property
     def filtered_of_split(self) -> dict[str, int]:
-        """Filtered rows by reason, without rows of other splits."""
+        """Numbers of filtered rows by reason, without rows that belong to other splits."""
         return {reason: rows for reason, rows in self.filtered.items() if reason not in (HELD_OUT, NOT_HELD_OUT)}
 
     @property
     def rows_of_split(self) -> int:
-        """Input rows without those that --hold-out put into other splits."""
+        """Number of input rows, without those that --hold-out put into other splits."""
         return self.rows_in - self.rows_in_other_splits
 
     @classmethod
@@ -90,10 +90,10 @@ class Ledger:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Shard:
-    """One file. `num_bytes` and `sha256` describe the stored file; `num_tokens` excludes padding.
+    """One file. `num_bytes` and `sha256` describe the file as stored; `num_tokens` excludes padding.
 
-    length, task: in a dataset of several row lengths, the length of this file's rows and the task that made it.
-    num_unlabelled: records with label -1. It is not compared, because it follows from the bytes.
+    length, task: in a dataset with rows of several lengths, this file's row length and the task that made the file.
+    num_unlabelled: number of records with label -1. Comparisons ignore it, because it follows from the file's bytes.
     """
 
     name: Name
@@ -117,7 +117,7 @@ _OF_SHARD = {each.name: each.default for each in dataclasses.fields(Shard) if ea
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Shards(Sequence[Shard]):
-    """Shards of a split as columns, so that a million shards load in seconds."""
+    """Shards of a split, with one list per field instead of one object per shard: a million shards load in seconds."""
 
     name: Names
     num_bytes: Counts
@@ -185,7 +185,7 @@ class Shards(Sequence[Shard]):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LabelRange:
-    """Range of integer labels without names. `distinct` is the number of different labels, None if unknown."""
+    """Range of integer labels without names. `distinct` is the number of different labels, or None if unknown."""
 
     smallest: int
     largest: int
@@ -205,7 +205,7 @@ class LabelRange:
         return f"{values} from {self.smallest} to {self.largest}"
 
     def joined(self, other: LabelRange) -> LabelRange:
-        """Return the range that spans both. `distinct` is known only if one of them has every integer of that range."""
+        """Return the range that spans both ranges. Set `distinct` only if one has every integer of the result."""
         smallest, largest = min(self.smallest, other.smallest), max(self.largest, other.largest)
         whole = LabelRange(smallest=smallest, largest=largest, distinct=largest - smallest + 1)
         return whole if whole in (self, other) else dataclasses.replace(whole, distinct=None)
@@ -213,14 +213,14 @@ class LabelRange:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Split:
-    """Shards of a split in order, and the range of its labels if they are integers without names."""
+    """Shards of a split, in order. `labels`: the range of the labels if they are integers without names, else None."""
 
     shards: Sequence[Shard]
     labels: LabelRange | None = None
 
     @classmethod
     def from_json(cls, value: Any) -> Split:
-        """Parse a split. Raises: ValueError or KeyError if it is invalid or contradicts its shards."""
+        """Parse a split. Raises: ValueError or KeyError if the JSON is invalid, or its totals contradict its shards."""
         fields = mapping(value)
         split = cls(shards=decoded(Shards, fields["shards"]), labels=decoded(LabelRange | None, fields.get("labels")))
         for name in ("num_examples", "num_bytes", "num_tokens"):

@@ -26,19 +26,19 @@ _FORMER = re.compile(r"manifest-\d+\.json")
 def shard_name(
     *, name: str, split: str, index: int, count: int, compression: Compression = "none", length: int | None = None
 ) -> str:
-    """Return a name like `NAME-SPLIT-00000-of-00012.tfrecord`; `NAME-SPLIT-b64-…` for a row length of 64."""
+    """Return a name like `NAME-SPLIT-00000-of-00012.tfrecord`, with `-b64` after SPLIT if `length` is 64."""
     suffix = ".tfrecord.gz" if compression == "gzip" else ".tfrecord"
     family = "" if length is None else f"-b{length}"
     return f"{name}-{split}{family}-{index:05d}-of-{count:05d}{suffix}"
 
 
 def former_name(generation: int) -> str:
-    """Return the file name of an earlier generation's manifest."""
+    """Return the file name under which an append keeps the manifest of an earlier generation (build or append)."""
     return f"manifest-{generation}.json"
 
 
 def folder_and_name(path: str) -> tuple[str, str]:
-    """Split `out` or `out/manifest-0.json` into the dataset's folder and the manifest's file name."""
+    """Return the dataset's folder and the manifest's file name for a path like `out` or `out/manifest-0.json`."""
     folder, _, name = path.rpartition("/")
     return (
         (folder or path[: -len(name)] or ".", name)
@@ -80,8 +80,9 @@ def _plain(needed: Mapping[str, Any] | None = None, **others: Any) -> Any:
 class Generation:
     """Shards that one build or append added to a dataset.
 
-    `fingerprint` covers everything that determines their bytes. `tasks` has the number of tasks by split, `rows` the
-    ranges [start, stop) of source rows by split.
+    fingerprint: a hash of everything that determines the shards' bytes.
+    tasks: number of tasks that wrote the shards, by split.
+    rows: the source rows that were read, by split, as ranges [start, stop).
     """
 
     fingerprint: Fingerprint
@@ -91,9 +92,9 @@ class Generation:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenizerFacts:
-    """Properties of the tokenizer that a trainer needs. The id of a missing token is None.
+    """Properties of the tokenizer that a trainer needs. The id of a missing special token is None.
 
-    sentinel_ids: ids of T5's <extra_id_0>, <extra_id_1>, ....
+    sentinel_ids: ids of T5's tokens <extra_id_0>, <extra_id_1>, ....
     """
 
     name: str
@@ -113,7 +114,7 @@ class TokenizerFacts:
 
     @property
     def end_id(self) -> int | None:
-        """Id that ends a generated text: EOS, or [SEP] if there is no EOS."""
+        """Id of the token that ends a generated text: EOS, or [SEP] if the tokenizer has no EOS."""
         return self.sep_id if self.eos_id is None else self.eos_id
 
 
@@ -121,7 +122,7 @@ class TokenizerFacts:
 class Manifest:
     """Description of a dataset: everything a reader needs.
 
-    `layout`, `source`, `options`, `engines` and `versions` are JSON objects. `generations` is empty without appends.
+    `layout`, `source`, `options`, `engines` and `versions` are JSON objects. `generations` is empty before any append.
     """
 
     name: Name
@@ -149,11 +150,11 @@ class Manifest:
 
     @property
     def bucket_lengths(self) -> tuple[int, ...]:
-        """Row lengths of a bucketed dataset, ascending."""
+        """Row lengths of a dataset with rows of several lengths, ascending; empty for other datasets."""
         return tuple(self.layout.get("bucket_lengths", ()))
 
     def bucket(self, length: int) -> Manifest:
-        """Return the manifest of the rows of one length. Raises: ManifestError if no row has this length."""
+        """Return the manifest of the rows of one length. Raises: ManifestError if no rows have this length."""
         if length not in self.bucket_lengths:
             raise ManifestError(f"no rows of length {length}, expected one of {list(self.bucket_lengths)}")
         plain = {name: value for name, value in self.layout.items() if name != "bucket_lengths"}
@@ -175,7 +176,7 @@ class Manifest:
 
     @property
     def multi_hot_size(self) -> int:
-        """Number of classes of multi-hot labels, 0 for other labels."""
+        """Number of classes if labels are vectors of 0 and 1, one value per class; 0 for other labels."""
         label = self.schema.with_role("label")
         return label.num_values if label is not None and label.shape else 0
 
@@ -187,7 +188,7 @@ class Manifest:
 
 
 def contradictions(manifest: Manifest) -> Iterator[str]:
-    """Yield the contradictions in a manifest as messages. Use only the first one: later checks rely on earlier ones."""
+    """Yield a message for each contradiction. Use only the first message: later checks rely on earlier ones."""
     if manifest.schema.row_ids is None:
         yield "no token ids, expected a feature of role 'token_ids', or of 'chosen_ids' and 'rejected_ids'"
     for side in ("chosen", "rejected"):

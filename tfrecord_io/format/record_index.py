@@ -1,4 +1,4 @@
-"""Record index: a small file per uncompressed shard, for reading from its middle (docs/format.md)."""
+"""Record index: a small file per uncompressed shard, with which reading can start in its middle (docs/format.md)."""
 
 import numpy as np
 
@@ -19,7 +19,7 @@ def file_name(shard_name: str) -> str:
 
 
 def dump(record_bytes: np.ndarray) -> bytes:
-    """Return an index file's content. `record_bytes`: sizes of the records with frames, int64 [n]."""
+    """Return the content of an index file. `record_bytes`: size of each record with its frame, int64 [n]."""
     starts = np.cumsum(record_bytes) - record_bytes
     return starts[::STRIDE].astype(_DTYPE).tobytes()
 
@@ -29,7 +29,7 @@ def num_bytes(shard: Shard, *, stride: int) -> int:
 
 
 def parse(content: bytes, *, shard: Shard, stride: int, place: str) -> np.ndarray:
-    """Return the byte offset of every `stride`-th record, int64 [ceil(num_examples / stride)].
+    """Return the byte offset of every `stride`-th record from an index file, int64 [ceil(num_examples / stride)].
 
     Raises: CorruptRecordError if `content` cannot be the index of `shard`.
     """
@@ -51,7 +51,7 @@ def parse(content: bytes, *, shard: Shard, stride: int, place: str) -> np.ndarra
 
 
 class ShardIndexes:
-    """Make a shard's index, if `indexed`, from record sizes collected during writing."""
+    """Collect the record sizes of a shard that is being written, and make its index file, if `indexed`."""
 
     def __init__(self, shard_name: str, *, indexed: bool) -> None:
         self.names = (file_name(shard_name),) if indexed else ()

@@ -33,26 +33,25 @@ _KERAS_HUB_SEQ2SEQ = {
 
 
 class InputFunctions(abc.ABC):
-    """Base class of datasets and mixtures. Error messages contain `root`."""
+    """Base class of opened datasets and of mixtures. Error messages name the dataset by `root`, its folder."""
 
     root: str
     manifest: Manifest
 
     @property
     def splits(self) -> Mapping[str, Split]:
-        """Splits by name; in a mixture, those that all datasets have, with the shards of all datasets."""
+        """Splits by name. A mixture has the splits that all its datasets have, with the shards of all datasets."""
         return self.manifest.splits
 
     def tokens_per_example(self, split: str, *, step: int = 0) -> float:
-        """Return the mean number of tokens in a training example, without padding. Raises: as `num_examples`.
+        """Return the mean number of tokens in a training example, without padding. `step` matters only in a mixture.
 
-        `step` matters only in a mixture with stages.
+        Raises: ReaderError if the split does not exist.
         """
         return self._split(split).num_tokens / max(1, self.num_examples(split))
 
     @abc.abstractmethod
-    def _sources(self, split: str, *, seed: int, training: bool) -> tuple[SplitShards, ...]:
-        """Return the shards of a split, by dataset."""
+    def _sources(self, split: str, *, seed: int, training: bool) -> tuple[SplitShards, ...]: ...
 
     def _rates(self, split: str) -> Rates:
         return {0: {"": 1.0}}
@@ -67,7 +66,7 @@ class InputFunctions(abc.ABC):
         return Shuffle()
 
     def num_examples(self, split: str) -> int:
-        """Count the examples of a split. Raises: ReaderError if the split does not exist."""
+        """Return the number of examples in a split. Raises: ReaderError if the split does not exist."""
         return self._split(split).num_examples
 
     def input_fn(
@@ -87,28 +86,30 @@ class InputFunctions(abc.ABC):
     ) -> Callable[[tf.distribute.InputContext], tf.data.Dataset]:
         """Return an input function for `strategy.distribute_datasets_from_function`.
 
-        An element is one replica's part of the global batch.
+        An element of the dataset that it returns is one replica's part of a global batch.
 
         Args:
-            global_batch_size: rows per step over all replicas, a multiple of their number.
-            seed: determines the order and the objective's random choices, for a given number of hosts.
+            global_batch_size: number of rows per step over all replicas, a multiple of the number of replicas.
+            seed: determines the order of the rows and the objective's random choices. With order="hosts", both also
+                depend on the number of hosts.
             objective: see `tfrecord_io.objectives`. By default, elements are dicts of features.
-            training: True: endless and shuffled; False: every example once, in order; None: True for split "train".
-            shuffle: sizes of the levels of shuffling, for training.
+            training: True: endless, shuffled; False: every example once, in order; None: True only for split "train".
+            shuffle: how far rows are shuffled in training.
             order: "hosts": each host shuffles its share of the shards. "global": a global batch depends only on seed
-                and step, so a run may resume on other hosts and replicas; splits of over 64 MB need an index (no gzip).
-                In either order, an epoch has every row once.
-            start_step: number of global batches to skip. The next ones equal those of a run from step 0 with the same
-                arguments, hosts and replicas. Shards without an index (gzip) are read from their start.
-            steps: length of the whole training run. A mixture with `most_epochs` raises at once if a dataset reaches
-                its maximum earlier; without `steps`, its batches end there.
-            keep: columns of text or bytes to add, string [B]; no TPU accepts strings. With an objective: features of
-                any kind, and elements are (inputs, labels, weights, {name: values}).
-            names: {current name: new name} of inputs, or "keras-hub" for the names in KerasHub's models.
+                and step, so a run may resume on other hosts and replicas; splits of over 64 MB need an index, which
+                gzip shards lack. In either order, an epoch has every row once.
+            start_step: number of global batches to skip. The following batches equal those of a run from step 0 with
+                the same arguments, hosts and replicas. Shards without an index (gzip) are read from their start.
+            steps: number of steps in the whole training run, for a mixture with `most_epochs`. If a dataset would reach
+                its maximum earlier, an error is raised at once. Without `steps`, the batches end when a dataset reaches
+                its maximum.
+            keep: names of text or bytes columns to add to the elements, string [B]; no TPU accepts strings. With an
+                objective, `keep` may name any features, and elements are (inputs, labels, weights, {name: values}).
+            names: new names of the inputs, {current name: new name}, or "keras-hub" for the names in KerasHub's models.
 
         Raises:
-            ReaderError: here or from the input function, for an impossible request.
-            CorruptRecordError: from the input function in the global order, for a damaged index.
+            ReaderError: for an impossible request, here or from the input function.
+            CorruptRecordError: for a damaged index, from the input function in the global order.
         """
         host_plan.check_positive("global_batch_size", global_batch_size)
         host_plan.check_seed(seed)
@@ -141,7 +142,7 @@ class InputFunctions(abc.ABC):
         return lambda context: renamed(batch_graph.build(request, _host(context)), names)
 
     def dataset(self, split: str, *, global_batch_size: int, **options: Any) -> tf.data.Dataset:
-        """Return a dataset for Keras in one process. Elements are global batches; `options` are as in `input_fn`."""
+        """Return a dataset of global batches, for Keras in one process. `options`: other arguments of `input_fn`."""
         return self.input_fn(split, global_batch_size=global_batch_size, **options)(tf.distribute.InputContext())
 
     def _kept(self, keep: Sequence[str], *, objective: Objective | None) -> tuple[str, ...]:
@@ -168,9 +169,9 @@ def _host(context: tf.distribute.InputContext) -> Host:
 
 
 def renamed(dataset: tf.data.Dataset, names: Names | None) -> tf.data.Dataset:
-    """Rename a dataset's inputs; see `names` of `input_fn`.
+    """Rename the inputs in a dataset's elements. `names`: as in `input_fn`, or None to keep all names.
 
-    Inputs without a new name keep theirs, except that "keras-hub" drops them, since KerasHub's models accept no others.
+    Inputs without a new name keep their names. But "keras-hub" drops them, since KerasHub's models accept no others.
 
     Raises: ReaderError for unknown or duplicate names, or for packed rows with "keras-hub".
     """

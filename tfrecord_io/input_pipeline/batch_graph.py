@@ -22,7 +22,7 @@ from tfrecord_io.schema import Feature
 
 
 def build(request: InputRequest, host: Host) -> tf.data.Dataset:
-    """Build one host's input dataset; each element has the rows of one replica."""
+    """Build one host's input dataset. Each element has the rows of one replica."""
     batch_rows = host_plan.element_rows(request.global_batch_size, host)
     first, columns = request.start_step * host.replicas, host.columns(request.global_batch_size)
     num_rows = None
@@ -82,13 +82,10 @@ def _training_batches(request: InputRequest, batch_rows: int, *, host: Host, fir
 
 
 def _evaluation_batches(request: InputRequest, batch_rows: int, *, host: Host) -> tuple[tf.data.Dataset, int]:
-    """Return a host's batches, string [B], from the first step on, and its number of records. Fill rows come last.
-
-    In the global order each host reads all records, at 1 us per record.
-    """
     source, size = request.sources[0], request.global_batch_size
     steps = host_plan.evaluation_steps(source.num_rows, global_batch_size=size)
     shared = request.order == "global"
+    # In the global order each host reads all records, at 1 us per record.
     reads, read_rows = (Host(), size) if shared else (host, batch_rows)
     first, last = host_plan.share(source.num_rows, reads, epoch=0)
     rows, num_batches = last - first, steps * reads.replicas

@@ -1,4 +1,4 @@
-"""Read training records in the global order: each host reads its columns of every global batch.
+"""Read training records in the global order: each host reads its part of every global batch.
 
 The graph contains the byte offset of each block of 64 records, 12.5 MB for 100 million records. A split of up to 64 MB
 is read once and kept as serialized records instead.
@@ -35,7 +35,7 @@ _INDEX_REQUESTS = 32
 
 
 def training(request: InputRequest, columns: range) -> tf.data.Dataset:
-    """Return an endless dataset of serialized records, string [n] with varying n, from the request's first step on."""
+    """Return an endless dataset of the records at positions `columns` of global batches: string [n], with varying n."""
     schedule = mixing_plan.schedule(request.rates, rows=request.global_batch_size)
     stages = [stage for stage in schedule if stage.last > request.start_step]
     alone = len(request.sources) == 1
@@ -102,15 +102,11 @@ def _block_bytes(source: SplitShards, *, length: int) -> np.ndarray:
 
 
 class _Streams:
-    """Records of K datasets in S stages, for some columns of every batch. All datasets are held in memory, or none is.
-
-    One function makes all streams, as in `record_order.training_batches`. `orders` has the K orders of the first stage,
-    then the K orders of the second, and so on.
-    """
-
     def __init__(
         self, *, sources: Sequence[SplitShards], orders: Sequence[GlobalOrder], columns: range, start_step: int
     ) -> None:
+        # `orders` has the orders of all datasets in the first stage, then in the second, and so on. All datasets are
+        # held in memory, or none is. One function makes all streams, as in `record_order.training_batches`.
         self._columns, self._num_sources = columns, len(sources)
         # The graph for a stage that begins within a window also serves other stages.
         self._order = next((order for order in orders if order.earlier is not None), orders[0])
@@ -154,10 +150,7 @@ class _Streams:
         return streams.padded_batch(count, padding_values=padding).map(joined)
 
     def stream(self, at: tf.Tensor, *, whole_batches: bool = False) -> tf.data.Dataset:
-        """Return serialized records and their columns, by step, then column.
-
-        An element is a window or, with `whole_batches`, a batch.
-        """
+        # Records are sorted by step, then column. An element is a window or, with `whole_batches`, a batch.
         values, source = self._of_stream[at], self._of_source[at % self._num_sources]
         order = self._order.with_values({**values, **self._of_stage[at // self._num_sources]})
 
@@ -190,7 +183,7 @@ class _Streams:
 
 
 class TENSORS:
-    """`ordering.permutation.NUMPY` on tensors."""
+    """The operations of `ordering.permutation.NUMPY`, on tensors."""
 
     count, gather = staticmethod(tf.math.count_nonzero), staticmethod(tf.gather)
     constant = staticmethod(lambda values: tf.convert_to_tensor(values, tf.int64))
@@ -236,14 +229,13 @@ def _read_blocks(
     compression: tf.Tensor,
     buffer_size: tf.Tensor,
 ) -> tf.Tensor:
-    """Read records `rows` of the split, at least one. `length`: records per block."""
-
     def read_one(path: tf.Tensor, byte: tf.Tensor, count: tf.Tensor, skip: tf.Tensor) -> tf.Tensor:
         records = shard_reading.records_at(
             path, byte, count, skip, count, compression=compression, buffer_size=buffer_size
         )
         return records.batch(length).get_single_element()
 
+    # `rows` are numbers in the split. `length` is the number of records per block.
     ends_S, blocks_S = tf.cumsum(rows_S), -(-rows_S // length)
     shards = TENSORS.search(ends_S, rows)
     records = rows - tf.gather(ends_S - rows_S, shards)

@@ -40,28 +40,28 @@ Order = Literal["hosts", "global"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Host:
-    """Input pipeline `index` of `count`, which feeds `replicas` devices."""
+    """One of `count` hosts that read the input: host number `index`, which feeds `replicas` devices."""
 
     index: int = 0
     count: int = 1
     replicas: int = 1
 
     def columns(self, global_batch_size: int) -> range:
-        """Return this host's columns of each global batch. Its size must be divisible by the number of hosts."""
+        """Return this host's row positions in a global batch, whose size must be divisible by the number of hosts."""
         rows = global_batch_size // self.count
         return range(self.index * rows, (self.index + 1) * rows)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Shuffle:
-    """Sizes of the three levels of shuffling.
+    """How training data is shuffled.
 
-    cycle_length: shards read at the same time; not used in the global order.
-    block_length: consecutive records from one shard.
-    window: records permuted together. A host keeps about three windows of serialized records. In the global order, all
-        hosts share one window.
+    cycle_length: number of shards that are read at the same time; ignored in the global order.
+    block_length: number of consecutive records that are taken from one shard.
+    window: number of records that are permuted together. A host keeps about three windows of serialized records. In the
+        global order, all hosts share one window.
 
-    Raises: ReaderError if a size is not positive.
+    Raises: ReaderError if a number is not positive.
     """
 
     # 16 streams of 8 MiB hide the latency of an object store. Each window has blocks of all streams.
@@ -74,7 +74,7 @@ class Shuffle:
             check_positive(name, value)
 
     def shared(self, count: int) -> Shuffle:
-        """Divide the open shards and the window among `count` streams, at least 4 and 1,024 for each."""
+        """Divide the open shards and the window among `count` streams. Each gets at least 4 shards, 1,024 records."""
         window = max(_LEAST_WINDOW, -(-self.window // count))
         cycle_length = max(_LEAST_OPEN_SHARDS, -(-self.cycle_length // count))
         return dataclasses.replace(self, cycle_length=cycle_length, window=window)
@@ -110,7 +110,7 @@ def whole_step(start_step: SupportsIndex) -> int:
 
 
 def element_rows(global_batch_size: int, host: Host) -> int:
-    """Count the rows of a replica's part of the global batch. Raises: ReaderError if the parts would be unequal."""
+    """Return the number of rows per replica and step. Raises: ReaderError if replicas would get unequal numbers."""
     check_positive("global_batch_size", global_batch_size)
     replicas = host.count * host.replicas
     if global_batch_size % replicas:
@@ -124,7 +124,7 @@ def element_rows(global_batch_size: int, host: Host) -> int:
 
 
 def share(num_rows: int, host: Host, *, epoch: Any) -> tuple[Any, Any]:
-    """Return the start and stop of a host's rows in an epoch. `epoch` and the result are ints or tensors []."""
+    """Return the start and stop of the rows of an epoch that a host reads, as tensors if `epoch` is a tensor."""
 
     def before(index: int, epochs: Any) -> Any:
         rest = epochs * num_rows % host.count + index - host.count
@@ -135,7 +135,7 @@ def share(num_rows: int, host: Host, *, epoch: Any) -> tuple[Any, Any]:
 
 
 def locate(row: int, num_rows: int, host: Host) -> tuple[int, int]:
-    """Return the epoch of a row in a host's endless stream, and the row's number in the host's piece of that epoch."""
+    """Find a row of a host's endless stream. Return its epoch, and its number among the host's rows of that epoch."""
     epoch = ((row + 1) * host.count - host.index - 1) // num_rows
     return epoch, row - (epoch * num_rows + host.index) // host.count
 
@@ -151,17 +151,19 @@ def mask_name(schema: Schema) -> str:
 
 
 def computes_mask(schema: Schema) -> bool:
-    """Return whether the reader adds a mask that records don't store."""
+    """Return whether the reader must compute the attention mask, because records store none."""
     return schema.with_role("token_ids") is not None and schema.with_role("attention_mask") is None
 
 
 def resume(
     shard_rows: np.ndarray, *, cycle_length: int, block_length: int, row: int
 ) -> tuple[np.ndarray, np.ndarray, int]:
-    """Return how to resume an interleave of shards with `shard_rows` rows, int64 [N], at row `row`.
+    """Compute how to go on reading interleaved shards at row `row` of the output.
 
-    Returns: the shards of the new interleave and their start rows, both int64 [n], and the rows to skip in its first
-        block.
+    `shard_rows`: number of rows of each shard, int64 [N].
+
+    Returns: the shards that remain, in their new order, and the first row to read of each, both int64 [n]; and the
+        number of rows to skip in the first block.
     """
     blocks = -(-shard_rows // block_length)
     slot, first_round = _schedule(blocks, cycle_length=cycle_length)

@@ -31,7 +31,7 @@ _SHARD_ORDER, _WINDOW_ORDER, OBJECTIVE, MIXTURE_ORDER, BUCKET_ORDER = range(5)
 
 
 def random_stream(seed: int, purpose: int, *positions: int | tf.Tensor) -> tf.Tensor:
-    """Return a stateless seed, int64 [2], for a purpose and position."""
+    """Return a seed for stateless random operations, int64 [2], made from a seed, a purpose and positions."""
     stream = tf.stack([tf.cast(seed, tf.int64), purpose])
     for position in positions:
         stream = tf.random.experimental.stateless_fold_in(stream, tf.cast(position, tf.int64))
@@ -63,10 +63,11 @@ class Training:
         return np.array([self.source.seed, self.host.index, self.host.count, cycle_length], np.int64)
 
     def begin(self, first_row: int) -> tuple[int, tuple[Any, ...], list[int]]:
-        """Return how to begin at row `first_row` of the stream.
+        """Compute how to start at row `first_row` of the endless stream.
 
-        Returns: the first whole epoch; the pieces before it, as `shard_reading.pieces`; and [their epoch, their first
-            window, the rows to skip in that window, the rows to skip in the first block].
+        Returns: the first epoch that is read from its start; the parts of shards that remain of the epoch before it, as
+            from `shard_reading.pieces`; and for these parts [epoch, first window, rows to skip in this window, rows to
+            skip in the first block].
         """
         epoch, row = host_plan.locate(first_row, self.source.num_rows, self.host)
         if not row:
@@ -91,10 +92,10 @@ class Training:
 def training_batches(
     sources: Sequence[SplitShards], *, host: Host, shuffle: Shuffle, stages: Sequence[Stage]
 ) -> tf.data.Dataset:
-    """Return batches of serialized records, string [B], from K sources, starting with the first stage.
+    """Return batches of serialized records, string [B], from one or several datasets, beginning with the first stage.
 
-    Windows never cross epochs. One function makes all streams, since TensorFlow prepares every function: with one per
-    dataset, a mixture of 100 datasets would need 18 instead of 5 CPU s.
+    Windows never cross epochs. TensorFlow prepares every function, so one function makes the streams of all datasets:
+    with one function per dataset, a mixture of 100 datasets would need 18 CPU s instead of 5.
     """
     count, parts = len(sources), [Training(source=source, host=host, shuffle=shuffle) for source in sources]
     begun = [part.begin(row) for stage in stages for part, row in zip(parts, stage.before, strict=True)]
@@ -149,14 +150,14 @@ def training_batches(
 
 
 def in_stages(batches: Callable[[tf.Tensor], tf.data.Dataset], number: int) -> tf.data.Dataset:
-    """Concatenate the batches of all stages. `batches` takes the stage's number, int64 []."""
+    """Concatenate the batches of `number` stages. `batches` takes a stage's number as a scalar int64 tensor."""
     # AutoGraph would take seconds.
     batches = tf.autograph.experimental.do_not_convert(batches)
     return batches(tf.constant(0, tf.int64)) if number == 1 else tf.data.Dataset.range(number).flat_map(batches)
 
 
 class PerStream:
-    """Values by name, each with one number, text or array per stream. Arrays may differ in their first dimension."""
+    """Named numbers, texts or arrays for each of several streams, as tensors. `self[i]` returns those of stream i."""
 
     def __init__(self, **values: Sequence[Any]) -> None:
         self._single, self._many, self._ends = {}, {}, {}
@@ -191,7 +192,7 @@ def _windows(
     first: Any = 0,
     skip: Any = 0,
 ) -> tf.data.Dataset:
-    """Return the permuted windows of an epoch's pieces, numbered from `first` on, without the first `skip` rows."""
+    # `first` is the number of the first window, `skip` the number of rows to skip in the first block.
 
     def permute(at: tf.Tensor, serialized_W: tf.Tensor) -> tf.Tensor:
         stream = random_stream(settings[0], _WINDOW_ORDER, settings[1], epoch, at)
@@ -227,9 +228,9 @@ def _without_first(batches: tf.data.Dataset, num_rows: int | tf.Tensor) -> tf.da
 
 
 def filler(manifest: Manifest) -> bytes:
-    """Return the record of a fill row: token ids are padding, other numbers 0, texts empty.
+    """Return the serialized record of a fill row: token ids are padding, other numbers 0, texts empty.
 
-    TensorFlow encodes it, since a training host may lack Numba.
+    TensorFlow encodes the record, since a training host may lack Numba.
     """
     features = {}
     for feature in manifest.schema.features:

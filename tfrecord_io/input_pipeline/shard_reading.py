@@ -29,7 +29,7 @@ NO_INDEX = 2**62
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SplitShards:
-    """Shards of one split in folder `root`. `seed` determines the order of records."""
+    """Shards of one split. `index_stride` is None if they have no index; `seed` determines the order of records."""
 
     name: str
     root: str
@@ -47,9 +47,9 @@ class SplitShards:
         return tuple(shard.num_examples for shard in self.shards)
 
     def block_bytes(self, index: int, *, length: int) -> np.ndarray:
-        """Return the byte offset of the last indexed record at or before each block of `length` records, int64.
+        """Return the byte offset from which to read each block of `length` records of shard number `index`, int64.
 
-        Raises: ReaderError if the index is missing, CorruptRecordError if it is damaged.
+        Raises: ReaderError if the shard's index is missing, CorruptRecordError if the index is damaged.
         """
         shard, stride = self.shards[index], self.index_stride
         assert stride is not None, "the caller has checked it"
@@ -77,9 +77,9 @@ class SplitShards:
 
 
 def pieces(paths_S: tf.Tensor, rows_S: tf.Tensor, first: Any, last: Any) -> tuple[tf.Tensor, ...]:
-    """Return the pieces of shards with the rows [first, last).
+    """Return the parts of shards that contain the rows [first, last). `rows_S`: number of rows of each shard.
 
-    Returns: the tensor arguments of `records_from` for n pieces: string [n] and three int64 [n].
+    Returns: path, rows of the shard, first row and number of rows of each of n parts: string [n] and three int64 [n].
     """
     begins_S = tf.cumsum(rows_S, exclusive=True)
     firsts_S, lasts_S = (tf.clip_by_value(tf.cast(at, tf.int64) - begins_S, 0, rows_S) for at in (first, last))
@@ -97,10 +97,10 @@ def records_from(
     index_stride: Any,
     buffer_size: int = READ_BYTES,
 ) -> tf.data.Dataset:
-    """Return `count` serialized records, from record `first` on, of a shard of `rows` records.
+    """Return `count` serialized records of a shard that has `rows` records, from record `first` on.
 
-    Reading fails if the shard has fewer records, or has more and is read to its end. Call only where `records_at`
-    may be called.
+    Reading fails if the shard has fewer records, or if the shard is read to its end and has more. Call only in
+    functions mapped over a dataset, as `records_at`.
     """
     start = functools.partial(_offset, path, first, count=-(-rows // index_stride), index_stride=index_stride)
     byte, skip = tf.cond(first < index_stride, lambda: tf.zeros([], tf.int64), start), first % index_stride
@@ -126,7 +126,7 @@ def records_at(
     compression: Any,
     buffer_size: int = READ_BYTES,
 ) -> tf.data.Dataset:
-    """Return at most `most` serialized records of a shard from `byte` on, without the first `skip`.
+    """Read a shard from byte `byte` on: skip `skip` records, and return at most `most` serialized records, all if -1.
 
     Reading fails if their number is not `num_records`. Call only in functions mapped over a dataset: TensorFlow 2.21
     cannot serialize this operation elsewhere.
@@ -143,9 +143,10 @@ def records_at(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InputRequest:
-    """Checked arguments of `input_fn`, the same on every host. An evaluation has one source.
+    """Checked arguments of `input_fn`, the same on every host.
 
-    end_step: the step before which the stream ends, None if endless.
+    sources: shards by dataset; an evaluation has one dataset.
+    end_step: the step before which the batches end, None if they are endless.
     """
 
     manifest: Manifest

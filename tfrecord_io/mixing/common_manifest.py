@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 
 def merge(manifests: Mapping[str, Manifest], *, rates: Mapping[str, Any]) -> Manifest:
-    """Return one manifest for the records of all datasets. Its fingerprint covers `rates`, a JSON object.
+    """Return one manifest for the records of all datasets. `rates`: JSON that the fingerprint covers, too.
 
-    It has the features of the first dataset and the splits that all datasets have.
+    The result has the features of the first dataset, and the splits that all datasets have.
 
     Raises: ReaderError if the datasets do not fit together.
     """
@@ -58,7 +58,7 @@ def merge(manifests: Mapping[str, Manifest], *, rates: Mapping[str, Any]) -> Man
 
 
 def bind(objective: Objective, merged: Manifest, *, manifests: Mapping[str, Manifest]) -> BoundObjective:
-    """Bind the objective. Raises: ReaderError if it does not fit, or learns labels with different names."""
+    """Bind an objective to a mixture. Raises: ReaderError if it does not fit, or learns labels with different names."""
     bound = objective.bind(merged)
     (first_name, first), *others = manifests.items()
     for name, manifest in others:
@@ -76,7 +76,7 @@ def bind(objective: Objective, merged: Manifest, *, manifests: Mapping[str, Mani
 
 
 def _needs_labels(objective: Objective, manifest: Manifest) -> bool:
-    """Return whether the objective learns the labels: it would not fit if they were ordinary columns."""
+    # An objective that learns labels would not fit if the labels were ordinary columns.
     features = tuple(
         dataclasses.replace(feature, role="column") if ROLES[feature.role].is_label else feature
         for feature in manifest.schema.features

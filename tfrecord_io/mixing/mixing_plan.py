@@ -1,7 +1,7 @@
 """Schedule of a mixture: how many rows of each dataset each element has, without TensorFlow.
 
-An element of B rows times a rate is seldom a whole number. So the schedule repeats a cycle of elements with whole
-numbers of rows. With rates 0.5, 0.3 and 0.2 and B = 4:
+An element is a global batch, or one replica's part of it. Its B rows times a rate are seldom a whole number, so the
+schedule repeats a cycle of elements with whole numbers of rows. With rates 0.5, 0.3 and 0.2 and B = 4:
 
     element     0    1    2    3    4
     a           2    2    2    2    2       10 of 20 rows
@@ -40,8 +40,8 @@ ENDLESS = 1 << 62
 class Stage:
     """Elements [first, last) of a training run. The last stage ends at `ENDLESS`.
 
-    rows_PK: the cycle: rows of each of K datasets in each of P elements, int64.
-    before: each dataset's rows in earlier stages.
+    rows_PK: the cycle, int64: for each of P elements, the number of rows from each of K datasets.
+    before: number of rows of each dataset in earlier stages.
     """
 
     first: int
@@ -50,7 +50,7 @@ class Stage:
     before: tuple[int, ...]
 
     def rows_before(self, element: int) -> tuple[int, ...]:
-        """Count each dataset's rows before an element of this stage, or before its end."""
+        """Return each dataset's number of rows before `element`, which is in this stage or directly after it."""
         cycles, within = divmod(element - self.first, len(self.rows_PK))
         in_cycle, in_part = self.rows_PK.sum(axis=0).tolist(), self.rows_PK[:within].sum(axis=0).tolist()
         # Python integers, since the product may exceed int64.
@@ -67,15 +67,15 @@ class Schedule(tuple[Stage, ...]):
     """Stages of a training run, in order."""
 
     def rows_before(self, element: int) -> tuple[int, ...]:
-        """Count each dataset's rows before an element."""
+        """Return each dataset's number of rows before an element."""
         return next(stage for stage in self if stage.last > element).rows_before(element)
 
     def from_element(self, element: int) -> Schedule:
-        """Return the schedule from an element on."""
+        """Return the rest of the schedule, from `element` on."""
         return Schedule(stage.from_element(element) for stage in self if stage.last > element)
 
     def last_within(self, most_rows: Sequence[float]) -> tuple[int, int]:
-        """Return for how many elements `most_rows` of each dataset suffice, and the index of the limiting dataset."""
+        """Return how many elements `most_rows` of each dataset suffice for, and the index of the first one to run out."""
 
         def elements_within(part: int) -> int:
             return bisect.bisect_right(range(1, ENDLESS), most_rows[part], key=lambda at: self.rows_before(at)[part])
@@ -88,11 +88,11 @@ Rates = Mapping[int, Mapping[str, float]]
 
 
 def schedule(rates: Rates, *, rows: int, elements: int = 1, host: int = 0, hosts: int = 1) -> Schedule:
-    """Return one host's schedule of elements of `rows` rows, `elements` per step.
+    """Return one host's schedule. An element has `rows` rows; a step has `elements` elements on this host.
 
-    Each host begins at a different element of the cycles, so that a rare dataset does not come on all hosts at once.
+    Each host begins at another element of a cycle, so that a rare dataset does not come on all hosts at once.
 
-    Raises: as `cycle`.
+    Raises: ReaderError if a dataset's share is too small (see `cycle`).
     """
     stages: list[Stage] = []
     firsts = [step * elements for step in rates]
@@ -112,7 +112,7 @@ def rates(
     temperature: float | None = None,
     maximum: int | None = None,
 ) -> dict[int, dict[str, float]]:
-    """Return the datasets' shares of the rows, by first step of each stage.
+    """Return each dataset's share of the rows, as {first step of a stage: {dataset: share}}.
 
     Without weights, a share is proportional to min(num_examples, maximum) ** (1 / temperature) (T5, arXiv:1910.10683,
     section 3.5.2). At temperature 1, the default, all examples are equally frequent; higher temperatures make the
@@ -176,11 +176,12 @@ def _by_size(num_examples: Mapping[str, int], temperature: float, maximum: int |
 
 
 def cycle(shares: Mapping[str, float], *, rows: int) -> np.ndarray:
-    """Return the shortest cycle of elements of `rows` rows with these shares, int64 [P, K].
+    """Return the shortest repeating pattern of elements that mixes the datasets in these shares, int64 [P, K].
 
-    If no cycle of at most 4,096 elements has them, return the closest cycle, off by less than 1 row in 4,096 elements.
+    It has the number of rows from each of K datasets in each of P elements of `rows` rows. If no pattern of at most
+    4,096 elements has exactly these shares, return the closest one, off by less than 1 row in 4,096 elements.
 
-    Raises: ReaderError if a dataset gets less than a row in 4,096 elements.
+    Raises: ReaderError if a dataset gets less than one row in 4,096 elements.
     """
     quotas_K = rows * np.array(list(shares.values()), np.float64)
     elements = np.arange(1, _MOST_ELEMENTS + 1, dtype=np.int64)
@@ -200,7 +201,7 @@ def cycle(shares: Mapping[str, float], *, rows: int) -> np.ndarray:
 
 
 def source_seed(seed: int, name: str) -> int:
-    """Return the seed for the order of dataset `name` in a mixture with seed `seed`.
+    """Return the seed with which a mixture of seed `seed` orders the rows of dataset `name`.
 
     Training on the dataset alone, with this seed and the same `shuffle`, reads its rows in the same order.
     """
@@ -217,7 +218,7 @@ def _shares(values: Mapping[str, float]) -> dict[str, float]:
 
 
 def _whole(exact_PK: np.ndarray, sums_P: np.ndarray) -> np.ndarray:
-    """Round the numbers of each row so that their sum is as in `sums_P`: down, or up where fractions are largest."""
+    # Round down, or up where fractions are largest, so that the sums are `sums_P`.
     whole_PK = np.floor(exact_PK).astype(np.int64)
     order_PK = np.argsort(whole_PK - exact_PK, axis=1, kind="stable")
     rank_PK = np.argsort(order_PK, axis=1, kind="stable")

@@ -25,16 +25,17 @@ Apply = Callable[[Features, Any], Result]
 
 class Objective(Protocol):
     def bind(self, manifest: Manifest) -> BoundObjective:
-        """Bind the objective to a dataset. Raises: ReaderError if the dataset does not support it."""
+        """Return the objective for a dataset's batches. Raises: ReaderError if the dataset does not support it."""
         ...
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenFeatures:
-    """Names of the token features.
+    """Names of a dataset's token features.
 
-    segments: None if a row is one text.
-    learned: the feature that is 1 on learned tokens; "" if all are learned.
+    segments: the feature that numbers the documents of a row; None if a row is one text.
+    inputs: all features that a model gets.
+    learned: the feature that is 1 on the tokens to learn; "" if all tokens are learned.
     """
 
     ids: str
@@ -45,7 +46,7 @@ class TokenFeatures:
 
     @classmethod
     def of(cls, manifest: Manifest, *, side: Side = "input") -> TokenFeatures:
-        """Return the features of one side. Raises: ReaderError if the dataset has none."""
+        """Return the names for a side, such as "chosen". Raises: ReaderError if the dataset has no token ids for it."""
         schema = manifest.schema
         ids, stored = schema.ids_of(side), schema.mask_of(side)
         if ids is None:
@@ -71,7 +72,7 @@ class TokenFeatures:
 
 @dataclasses.dataclass(frozen=True)
 class BoundObjective:
-    """Objective bound to a dataset. Can be pickled."""
+    """An objective for the batches of one dataset. Can be pickled."""
 
     schema: Schema
     tokens: TokenFeatures
@@ -81,10 +82,10 @@ class BoundObjective:
         """Return (inputs, labels, weights) of a batch.
 
         Args:
-            features: the reader's tensors, or arrays of a batch or of one row. Without `example_weight`, all rows have
-                weight 1.
-            seed: a stateless seed, required for tensors: int64 [2], or the result of `by_row`.
-            rng: generator for arrays; by default a new one.
+            features: the reader's tensors, or the arrays of a batch or of one row. Without `example_weight`, all rows
+                have weight 1.
+            seed: seed for stateless random operations, required for tensors: int64 [2], or the result of `by_row`.
+            rng: random generator for arrays; by default, a new one.
         """
         if seed is not None:  # only tensors need TensorFlow
             from tfrecord_io.objectives.tensor_ops import TensorOps, in_graph
@@ -104,7 +105,7 @@ class BoundObjective:
         return _first_row(inputs), _first_row(labels), _first_row(weights)
 
     def with_rng(self, features: Features, rng: np.random.Generator) -> Result:
-        """Apply the objective to arrays, with the signature of `grain.MapDataset.random_map`."""
+        """Apply the objective to arrays. `grain.MapDataset.random_map` accepts this method."""
         return self(features, rng=rng)
 
 
@@ -123,7 +124,7 @@ class Unbound:
 
 
 def token_weights(features: Features, counts_BL: Any, ops: Any) -> Any:
-    """Return the weights of tokens, float32 [B, L]: the row's weight where `counts_BL` is true, 0 elsewhere."""
+    """Return each token's weight, float32 [B, L]: the row's weight where `counts_BL` is true, otherwise 0."""
     return ops.floats(counts_BL) * ops.floats(features[host_plan.WEIGHT])[:, None]
 
 
@@ -148,7 +149,7 @@ def check_free(manifest: Manifest, *names: str, objective: str) -> None:
 
 
 def token_mask(features: Features, schema: Schema, ops: Any) -> Any:
-    """Compute the attention mask of rows that store none: integers [B, L], 1 on tokens."""
+    """Compute the attention mask of rows that store none: integers [B, L], 1 on tokens, 0 on padding."""
     ids_BL = schema.values(features, "token_ids")
     assert ids_BL is not None, "the dataset has token ids"
     segments_BL, count_B = schema.values(features, "segment_ids"), schema.values(features, "num_tokens")
@@ -160,7 +161,7 @@ def token_mask(features: Features, schema: Schema, ops: Any) -> Any:
 
 
 class NumpyOps:
-    """Operations on arrays [B, n], with draws from a generator. `TensorOps` has them for tensors."""
+    """The operations of objectives, on arrays [B, n] and with a random generator. `TensorOps` has them for tensors."""
 
     maximum, minimum = staticmethod(np.maximum), staticmethod(np.minimum)
     arange, sort = staticmethod(np.arange), staticmethod(np.sort)
@@ -199,7 +200,7 @@ class NumpyOps:
 
     @staticmethod
     def where(chosen: Any, values: Any, others: Any) -> Any:
-        """Like `np.where`, in the dtype of `others` if that is an array, otherwise of `values`."""
+        """Like `np.where`, but with the dtype of `others` if `others` is an array, otherwise of `values`."""
         like = others if isinstance(others, np.ndarray) else values
         return np.where(chosen, values, others).astype(like.dtype, copy=False)
 

@@ -17,13 +17,13 @@ def compile_args(dataset: tf.data.Dataset) -> dict[str, Any]:
 
         model.compile("adam", **objectives.compile_args(train))
 
-    The loss is a cross-entropy for integer labels, a sigmoid cross-entropy for several classes per row, a squared error
-    (of outputs [B, 1]) for float labels. It is divided by the sum of the weights, while Keras by default divides by the
-    batch size, fill rows included. The metric (`cross_entropy`, `squared_error`) is the exact mean of an evaluation;
-    `loss` is the mean of the batch means.
+    The loss is a cross-entropy for integer labels, a sigmoid cross-entropy for several classes per row, and a squared
+    error (of outputs [B, 1]) for float labels. It is divided by the sum of the weights; by default, Keras divides by
+    the batch size, which includes fill rows. The metric (`cross_entropy` or `squared_error`) is the exact mean over an
+    evaluation; `loss` is the mean of the batch means. Needs Keras 3.12 or newer.
 
     Args:
-        dataset: the result of `dataset(..., objective=...)`. Needs Keras 3.12 or newer.
+        dataset: the result of `dataset(..., objective=...)`.
 
     Raises: ReaderError if elements are not (inputs, labels, weights), or are preference pairs.
     """

@@ -17,20 +17,22 @@ StartToken = Literal["pad", "bos", "eos", "cls", "sep"]
 
 
 def classification(*, num_labels: int | None = None) -> base.Objective:
-    """Predict the label: labels int32 [B], or float32 [B] for regression; weights float32 [B].
+    """Predict a row's label. Labels are int32 [B], or float32 [B] for regression; weights are float32 [B].
 
-    A row with class id -1 has weight 0 and label 0, which every loss accepts. If rows have several classes, labels are
-    int32 [B, C], for a sigmoid cross-entropy of logits [B, C].
+    A row without a label (class id -1) has weight 0, and label 0, which every loss accepts. If rows have several
+    classes, labels are int32 [B, C], for a sigmoid cross-entropy of logits [B, C].
 
     Args:
-        num_labels: number of classes of integers without label names; by default the largest label plus 1. ReaderError
-            from `bind` if the labels do not fit.
+        num_labels: number of classes, if labels are integers without names; by default the largest label plus 1.
+
+    Raises:
+        ReaderError: from `bind`, if the labels do not fit.
     """
     return base.Unbound(functools.partial(_classification, num_labels=num_labels))
 
 
 def token_classification() -> base.Objective:
-    """Predict the class of each token that has one (names, parts of speech): labels int32 [B, L].
+    """Predict the class of each token that has one, such as a part of speech. Labels are int32 [B, L].
 
     Weights are float32 [B, L], 0 on tokens without a label. The first token of a word has the word's label (BERT,
     arXiv:1810.04805, section 5.3).
@@ -41,8 +43,8 @@ def token_classification() -> base.Objective:
 def span_answers() -> base.Objective:
     """Predict the first and last token of an answer (BERT, arXiv:1810.04805, section 4.2).
 
-    Labels are a dict of int32 [B], by feature name (`start_positions` and `end_positions` in datasets of this library),
-    for a Keras model with outputs of these names, logits [B, L]. Weights are float32 [B]. Both labels of a row without
+    Labels are {feature name: int32 [B]}, with names `start_positions` and `end_positions` in datasets of this library.
+    The Keras model needs outputs of these names, logits [B, L]. Weights are float32 [B]. Both labels of a row without
     an answer are 0 (section 4.3).
     """
     return base.Unbound(_span_answers)
@@ -109,10 +111,10 @@ def _answer(features: base.Features, ops: Any, *, tokens: base.TokenFeatures, st
 
 
 def causal_lm() -> base.Objective:
-    """Predict the next token: labels [B, L], weights float32 [B, L], 0 at the last position of each row.
+    """Predict the next token. Labels are [B, L]; weights are float32 [B, L], 0 at the last position of each row.
 
-    The weight is also 0 if the next token is in another segment or has loss_mask 0. On packed rows a model also needs
-    `segment_attention_mask`, and `positions` instead of positions in the row.
+    The weight is also 0 if the next token is padding, in another segment, or has `loss_mask` 0. For packed rows, a
+    model also needs `segment_attention_mask`, and must use the feature `positions` instead of positions in the row.
     """
     return base.Unbound(_causal_lm)
 
@@ -122,7 +124,7 @@ def _causal_lm(manifest: Manifest, tokens: base.TokenFeatures) -> base.Apply:
 
 
 def next_token(features: base.Features, ops: Any, *, tokens: base.TokenFeatures, pad_id: int) -> base.Result:
-    """Return inputs, next tokens [B, L] and their weights."""
+    """Return (inputs, labels, weights); labels are the next tokens, [B, L]."""
     mask_BL = features[tokens.mask]
     # The current position must be a token, too: it may be padding on the left.
     counts_BL = (mask_BL > 0) & (base.shifted_left(mask_BL, 0, ops) > 0)
@@ -136,22 +138,22 @@ def next_token(features: base.Features, ops: Any, *, tokens: base.TokenFeatures,
 
 
 def seq2seq(*, decoder_start_id: StartToken | int = "pad") -> base.Objective:
-    """Generate the target: labels int32 [B, T], weights float32 [B, T], 1 on tokens of the target.
+    """Predict the target text. Labels are int32 [B, T], weights float32 [B, T], 1 on tokens of the target.
 
     Inputs include `decoder_input_ids` and `decoder_attention_mask`, int32 [B, T]: a start token, then the target.
 
     Args:
-        decoder_start_id: the start token, as an id or by kind: "pad" for T5 (arXiv:1910.10683), "eos" for BART
-            (arXiv:1910.13461), "cls" for models warm-started from BERT.
+        decoder_start_id: the start token, as an id or by name: "pad" as in T5 (arXiv:1910.10683), "eos" as in BART
+            (arXiv:1910.13461), "cls" as in models that start from BERT's weights.
 
     Raises:
-        ReaderError: from `bind`, if targets or the start token are missing, or a feature is named as a decoder input.
+        ReaderError: from `bind`, if the target or the start token is missing, or a feature has a decoder input's name.
     """
     return base.Unbound(functools.partial(_seq2seq, decoder_start_id=decoder_start_id))
 
 
 def decoder_features(target_ids_BT: Any, target_mask_BT: Any, *, start: int, ops: Any) -> dict[str, Any]:
-    """Return the decoder's inputs, [B, T]: left padding, if any, then `start`, then the target shifted right."""
+    """Return the decoder's ids and mask, [B, T]: padding on the left, if any, then token `start`, then the target."""
     before_BT, shifted_BT = base.shifted(target_mask_BT, 0, ops), base.shifted(target_ids_BT, 0, ops)
     first_BT = (target_mask_BT > before_BT) | (ops.arange(0, target_ids_BT.shape[1]) == 0)
     return {
@@ -199,14 +201,14 @@ def start_id(manifest: Manifest, token: StartToken | int) -> int:
 def segment_attention_mask(segment_ids_BL: Any, *, causal: bool) -> Any:
     """Return the attention mask of packed rows, bool [B, L, L]: [row, query token, key token].
 
-    It hides other segments and, with `causal`, later tokens (arXiv:2107.02027).
+    The mask hides other segments and, with `causal`, later tokens (arXiv:2107.02027).
 
         segment_ids  1 1 2 0      causal=True   1 0 0 0
                                                 1 1 0 0
                                                 0 0 1 0
                                                 0 0 0 0
 
-    Rows of padding are all False, so mask the scores with a large negative number instead of infinity.
+    If the query is padding, all values are False, so mask the scores with a large negative number instead of infinity.
 
     Args:
         segment_ids_BL: integers [B, L] of TensorFlow, JAX or NumPy: 1, 2, ... on the tokens of each segment, 0 on

@@ -21,10 +21,10 @@ def masked_lm(probability: float = 0.15, *, mask_share: float = 0.8, random_shar
 
     Args:
         probability: probability that a token is predicted.
-        mask_share: share of predicted tokens that the mask token replaces.
-        random_share: share of predicted tokens that a random ordinary token replaces. The rest stay unchanged.
+        mask_share: share of the predicted tokens that become the mask token.
+        random_share: share of the predicted tokens that become a random ordinary token. The rest stay unchanged.
 
-    Raises: ReaderError if a number is not a probability, or the shares exceed 1 together.
+    Raises: ReaderError if a number is not a probability, or if the two shares add up to more than 1.
     """
     return _masked(False, probability=probability, mask_share=mask_share, random_share=random_share)
 
@@ -34,11 +34,11 @@ def gathered_masked_lm(
 ) -> base.Objective:
     """Predict hidden tokens as in `masked_lm`, for models that compute logits at only P positions per row.
 
-    Inputs include `masked_positions`, int32 [B, P]: the predicted positions, unordered, then others with weight 0.
+    Inputs include `masked_positions`, int32 [B, P]: the predicted positions in random order, then others with weight 0.
     Labels are int32 [B, P], weights float32 [B, P].
 
-    Of n candidates in a row, floor(probability * n + u) are predicted, with u uniform in [0, 1): on average
-    probability * n, and at most P = ceil(probability * L), so no chosen token is dropped.
+    A row has n tokens that are neither special nor padding. Of these, floor(probability * n + u) are predicted, with u
+    uniform in [0, 1): probability * n on average, at most P = ceil(probability * L), so no chosen token is dropped.
 
     Raises: as `masked_lm`; ReaderError from `bind` if a feature has the name `masked_positions`.
     """
@@ -124,7 +124,7 @@ class _Hiding:
         return ~ops.table(self.special_V, features[self.tokens.ids]) & (features[self.tokens.mask] > 0)
 
     def _seen(self, ids: Any, draw: Any, *, below: float, ops: Any) -> Any:
-        """Replace `ids` by the mask token or a random token, or keep them. `draw` is uniform in [0, `below`)."""
+        # `draw` is uniform in [0, below).
         drawn = ops.chosen_from(self.ordinary_ids, ids.shape)
         seen = ops.where(draw < below * (self.mask_share + self.random_share), drawn, ids)
         return ops.where(draw < below * self.mask_share, self.mask_id, seen)

@@ -18,13 +18,13 @@ def preference(*, prompt_length: int | None = None, answer_length: int | None = 
     """Compare two answers to a prompt (DPO, arXiv:2305.18290; reward models, arXiv:2203.02155).
 
     Inputs are `chosen_token_ids`, `chosen_padding_mask`, `rejected_token_ids` and `rejected_padding_mask`, int32
-    [B, L]. Labels and weights are dicts of `chosen` and `rejected`, [B, L], shifted as in `causal_lm`, with weight 1 on
-    the answer's tokens.
+    [B, L]. Labels and weights are dicts with keys `chosen` and `rejected`, [B, L], shifted as in `causal_lm`, with
+    weight 1 on the answer's tokens.
 
     With `prompt_length` P and `answer_length` A, inputs are the fields of tunix's `TrainingInput`, padded and cut as in
-    MaxText (`DPODataFormatting`): `prompt_ids` and `prompt_mask`, [B, P], on the left; `chosen_ids`, `chosen_mask`,
-    `rejected_ids` and `rejected_mask`, [B, A], on the right. Labels and weights are the answers' ids and masks. If the
-    prompts of a cut row differ, the longer one is used.
+    MaxText (`DPODataFormatting`): `prompt_ids` and `prompt_mask`, [B, P], padded on the left; `chosen_ids`,
+    `chosen_mask`, `rejected_ids` and `rejected_mask`, [B, A], padded on the right. Labels and weights are the answers'
+    ids and masks. If truncation made the two prompts of a row differ, the longer prompt is used.
 
     Raises:
         ReaderError: only one length is given, or a length is not positive; from `bind`, if the dataset has no pairs
@@ -83,7 +83,7 @@ def _cut_apart(
 
 
 def _part(ids_BL: Any, first_B: Any, stop_B: Any, *, length: int, pad_id: int, ops: Any) -> tuple[Any, Any]:
-    """Return `length` tokens from `first_B` on, and their mask, which is 0 before the row and from `stop_B` on."""
+    # The mask is 0 before the row, and from `stop_B` on.
     places = first_B[:, None] + ops.arange(0, length)
     inside = (places >= 0) & (places < stop_B[:, None])
     taken = ops.take(ids_BL, ops.minimum(ops.maximum(places, 0), ids_BL.shape[1] - 1))

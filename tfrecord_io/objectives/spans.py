@@ -43,19 +43,19 @@ def span_corruption(
     """Generate hidden spans of tokens (T5, arXiv:1910.10683, section 3.1.4), drawn again for each batch.
 
     Inputs are the ids and mask of the other tokens, int32 [B, Li], without token type ids, and `decoder_input_ids` and
-    `decoder_attention_mask`, int32 [B, Lt]. Labels are int32 [B, Lt], weights float32 [B, Lt], 0 in rows too short to
-    lose a token. The module docstring has the formulas of Li and Lt. An EOS at the end of a row is never hidden.
+    `decoder_attention_mask`, int32 [B, Lt]. Labels are int32 [B, Lt], weights float32 [B, Lt], 0 in rows that are too
+    short to lose a token. The module docstring has formulas for Li and Lt. An EOS at the end of a row is never hidden.
 
     Args:
         density: share of a row's tokens to hide.
         mean_span: mean number of tokens in a hidden span.
-        sentinel_ids: ids that replace the first span, the second, ...; by default the tokenizer's <extra_id_0>,
-            <extra_id_1>, ....
-        eos_id: the end of inputs and targets; by default the tokenizer's EOS.
+        sentinel_ids: ids of the tokens that replace the first, second, ... span; by default the tokenizer's
+            <extra_id_0>, <extra_id_1>, ....
+        eos_id: id of the token that ends inputs and targets; by default the tokenizer's EOS.
         decoder_start_id: as in `seq2seq`.
 
     Raises:
-        ReaderError: a number is out of range; from `bind` if there are fewer sentinels than spans, no EOS, or several
+        ReaderError: a number is out of range; from `bind`, if there are fewer sentinels than spans, no EOS, or several
             documents in a row (`pack`).
     """
     if not 0 < density < 1:
@@ -69,7 +69,7 @@ def span_corruption(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SpanCounts:
-    """Numbers of hidden tokens (`noise`) and spans in texts of 0 to L tokens, int32 [L + 1]."""
+    """Numbers of hidden tokens (`noise`) and hidden spans for texts of 0, 1, ... L tokens, int32 [L + 1]."""
 
     noise: np.ndarray
     spans: np.ndarray
@@ -183,12 +183,12 @@ class _Corruption:
 
 
 def draw_spans(length_B: Any, counts: SpanCounts, ops: Any) -> tuple[Any, Any]:
-    """Draw the spans of texts of `length_B` tokens, at most L. All possibilities are equally likely.
+    """Draw the hidden spans of B texts of `length_B` tokens, at most L. All possible spans are equally likely.
 
-    The counts are those of T5's `random_spans_noise_mask`, which instead begins with a gap and ends with a span, and so
-    hides the last token of every text.
+    The numbers of tokens and spans are those of T5's `random_spans_noise_mask`. But T5's function always begins with a
+    gap and ends with a span, and so hides the last token of every text.
 
-    Returns: masks of the first tokens of spans and of all their tokens, bool [B, L + 1]. The last column is False.
+    Returns: two masks, bool [B, L + 1]: the first token of each span, and all hidden tokens. The last column is False.
     """
     noise_B, spans_B = (ops.table(table, length_B) for table in (counts.noise, counts.spans))
     noise_draws, gap_draws = ops.split(2)
@@ -207,10 +207,8 @@ def draw_spans(length_B: Any, counts: SpanCounts, ops: Any) -> tuple[Any, Any]:
 
 
 def _cut(total_B: Any, parts_B: Any, *, most: int, most_parts: int, ops: Any) -> Any:
-    """Draw sizes of parts, [B, most_parts], with sum `total_B`: the first `parts_B` are at least 1, all others 0.
-
-    All results are equally likely: of the places between two items, those with the largest random numbers are cut.
-    """
+    # Sizes of parts, [B, most_parts], with sum `total_B`: the first `parts_B` are at least 1, all others 0.
+    # All results are equally likely: of the places between two items, those with the largest random numbers are cut.
     total_B1 = total_B[:, None]
     draw_BC = ops.where(ops.arange(1, most) < total_B1, ops.ranks([total_B.shape[0], most - 1]), -1.0)
     cut_BP = ops.largest(draw_BC, most_parts - 1) + 1

@@ -1,8 +1,8 @@
 """The operations of `base.NumpyOps` on tensors, with draws from a stateless seed.
 
-A seed, int64 [2], gives `tf.random`'s draws. A seed from `by_row`, int64 [3], also contains the number of the first
-row in the global batch, so that the draws of a replica are a slice of the whole batch's draws. Philox (Salmon et al.,
-Parallel Random Numbers, 2011) can start at any multiple of four numbers, so this costs nothing.
+With a seed of int64 [2], the draws are those of `tf.random`. A seed from `by_row`, int64 [3], also contains the number
+of the first row in the global batch, so that the draws of a replica are a slice of the whole batch's draws. Philox
+(Salmon et al., Parallel Random Numbers, 2011) can start at any multiple of four numbers, so this costs nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ in_graph = tf.autograph.experimental.do_not_convert
 
 
 class TensorOps:
-    """Operations on tensors [B, n]; draws need a seed."""
+    """The operations of objectives, on tensors [B, n]. Random numbers need a seed."""
 
     maximum, minimum, arange = staticmethod(tf.maximum), staticmethod(tf.minimum), staticmethod(tf.range)
     where, sort = staticmethod(tf.where), staticmethod(tf.sort)
@@ -56,7 +56,7 @@ class TensorOps:
 
 
 def by_row(seed: tf.Tensor, *, first_row: tf.Tensor) -> tf.Tensor:
-    """Return a seed, int64 [3], for the rows of a global batch from `first_row` on."""
+    """Return a seed, int64 [3], with which a replica draws its part of a global batch's numbers (from `first_row`)."""
     return tf.concat([seed, tf.reshape(first_row, [1])], axis=0)
 
 

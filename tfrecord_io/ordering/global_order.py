@@ -58,10 +58,10 @@ def fits_in_memory(shards: Sequence[Shard], *, compression: str) -> bool:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class GlobalOrder:
-    """Global order of dataset number `part` of a mixture, or of a single dataset, in one stage.
+    """Global order of one dataset's rows in one stage. `part`: the dataset's number in a mixture, or 0.
 
-    block, window: K and W. earlier: the dataset's order in its previous stage, if this stage begins within a window of
-    blocks.
+    block, window: number of rows in a block and in a window.
+    earlier: the dataset's order in its previous stage, if this stage begins within a window of blocks.
     """
 
     # Attributes that `with_values` replaces.
@@ -91,7 +91,7 @@ class GlobalOrder:
         stage: Stage,
         part: int = 0,
     ) -> GlobalOrder:
-        """Return the order of a split's rows in a stage."""
+        """Return the order of a split's rows in one stage of the schedule."""
         past = [other for other in schedule if other.first < stage.first and other.rows_PK[:, part].any()]
         # The dataset's first stage determines the window of all its stages.
         rows_PK = (past or [stage])[0].rows_PK
@@ -112,7 +112,7 @@ class GlobalOrder:
         return dataclasses.replace(order, earlier=earlier)
 
     def with_values(self, values: Mapping[str, Any]) -> GlobalOrder:
-        """Return this order with the values of another dataset or stage, as tensors."""
+        """Return a copy of this order with the attributes `VALUES` of another dataset or stage, as tensors."""
         order = copy.copy(self)
         vars(order).update(values)
         return order
@@ -141,7 +141,7 @@ class GlobalOrder:
         return self.stage.rows_before(step)[self.part]
 
     def place(self, step: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return this dataset's columns in a batch, ascending, and their rows, both int64 [n]."""
+        """Return the positions of this dataset's rows in a batch, ascending, and the rows' numbers, both int64 [n]."""
         first, last = self.rows_before(step), self.rows_before(step + 1)
         columns, numbers = np.zeros((2, 0), np.int64)
         window, _ = self.begin(first)
@@ -155,7 +155,7 @@ class GlobalOrder:
         return columns, numbers
 
     def in_batches(self, rows: Any, ops: Any) -> tuple[Any, Any]:
-        """Return the steps and columns of rows of this dataset's stream, both int64 [N]."""
+        """Return the step of each row of this dataset's stream, and the row's position in the batch, both int64 [N]."""
         if self.stage.rows_PK.shape[1] == 1:  # faster
             return rows // self.batch_rows, rows % self.batch_rows
         ends_P, counts_P = (ops.constant(self._in_cycle[:, at]) for at in range(2))
@@ -169,7 +169,7 @@ class GlobalOrder:
         return self.first_step + cycles * self._num_elements + turn, ops.total(before_NK)
 
     def counts(self, first: int, last: int) -> np.ndarray:
-        """Count this dataset's rows in columns [first, last) of each element of the cycle: int64 [P]."""
+        """Return how many rows of this dataset are at positions [first, last) of each batch in the cycle, int64 [P]."""
         rows = np.arange(self.first_row, self.first_row + self._per_cycle, dtype=np.int64)
         steps, columns = self.in_batches(rows, NUMPY)
         own = (columns >= first) & (columns < last)
@@ -193,7 +193,7 @@ class GlobalOrder:
         return int(self._in_cycle[-1, 0])
 
     def begin(self, row: int, *, first: int = 0, last: int | None = None) -> tuple[int, int]:
-        """Return the index of a row's window, and the number of earlier rows in the window's columns [first, last)."""
+        """Return the number of a row's window, and how many earlier rows in it are at positions [first, last)."""
         if self.block > 1:  # a window never crosses epochs
             epoch, slot = divmod(row, self.num_rows)
             number, before = divmod(slot, self._window)
@@ -206,7 +206,10 @@ class GlobalOrder:
         return window, int(np.count_nonzero((columns >= first) & (columns < last)))
 
     def of_window(self, window: Any, first: int, last: int, ops: Any) -> tuple[Any, Any, Any]:
-        """Return steps, columns and rows of a window in columns [first, last), sorted in this order: int64 [n]."""
+        """Return the rows of a window at positions [first, last) of batches, sorted by step, then by position.
+
+        Returns: the rows' steps, positions and numbers, each int64 [n].
+        """
         if self.block == 1:
             begin = ops.maximum(window * self._window, self.first_row)
             rows = ops.arange(begin, ops.maximum(begin, ops.minimum((window + 1) * self._window, self.end_row)))
@@ -222,7 +225,7 @@ class GlobalOrder:
         return steps, columns, self._in_shards(self._numbers(slots, window, ops), ops)
 
     def _in_slots(self, window: Any, first: int, last: int, ops: Any) -> tuple[Any, Any, Any, Any]:
-        """Return steps, columns, rows of the stream and slots of the epoch, ignoring the stage's end."""
+        # Rows are numbers in the stream, slots in the epoch. The stage's end is ignored.
         line = window // self._windows_per_epoch * self.num_rows
         begin = window % self._windows_per_epoch * self._window
         end, begin = ops.minimum(begin + self._window, self.num_rows), ops.maximum(begin, self.first_row - line)
@@ -240,7 +243,7 @@ class GlobalOrder:
 
     @functools.cached_property
     def free_slots(self) -> np.ndarray:
-        """Slots that earlier stages leave free in this stage's first window, ascending: int64 [n]."""
+        """Slots of this stage's first window that earlier stages leave free, ascending, int64 [n]."""
         if self.earlier is None:
             return np.zeros(1, np.int64)
         _, _, rows, slots = self.earlier._in_slots(self._shared_window, 0, self.batch_rows, NUMPY)
@@ -265,7 +268,7 @@ class GlobalOrder:
         return ops.where(slots < num_blocks * self.block, numbers, slots)
 
     def _in_shards(self, numbers: Any, ops: Any) -> Any:
-        """Convert numbers to rows of the split. Numbers count the rows of all whole blocks, then all leftover rows."""
+        # `numbers` count the rows of all whole blocks, then all leftover rows. The results are rows of the split.
         ends_S, shift_S, left_ends_S, left_shift_S = (ops.constant(self._shard_parts[:, at]) for at in range(4))
         last, num_whole = self._last_shard, self._num_whole
         left = ops.where(numbers < num_whole, 0, numbers - num_whole)
@@ -275,7 +278,7 @@ class GlobalOrder:
 
     @functools.cached_property
     def _shard_parts(self) -> np.ndarray:
-        """Per shard, the end and the shift to rows of the split: of whole blocks, then of leftovers; int64 [S, 4]."""
+        # For whole blocks, then for leftovers: the end, and the shift to rows of the split.
         rows_S = np.array(self.shard_rows, np.int64)
         whole_S = rows_S // self.block * self.block
         first_S, left_S = np.cumsum(rows_S) - rows_S, rows_S - whole_S

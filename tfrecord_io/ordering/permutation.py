@@ -28,7 +28,7 @@ def grid(limit: int) -> tuple[int, int]:
 
 
 def permuted(numbers: Any, key: Key, ops: Any, *, limit: Any, grid: Any) -> Any:
-    """Permute `numbers`, int64 [N], which are below `limit`, an int or tensor."""
+    """Permute `numbers`, int64 [N], which are below `limit` (an int or tensor). `grid`: the result of `grid(limit)`."""
     rows, columns = grid[0], grid[1]
 
     def two_rounds(turn: Any, left: Any, right: Any) -> tuple[Any, Any]:
@@ -52,14 +52,14 @@ def key(*numbers: int) -> Key:
 
 
 def folded(key: Key, numbers: Any, ops: Any) -> Key:
-    """Derive keys from `key` and each of `numbers`, int64 [N], of at most 63 bits."""
+    """Derive a key from `key` and each of `numbers`, int64 [N], which have at most 63 bits."""
     low, high = numbers & _WORD, ops.shifted(numbers, 32)
     first = _mixed(_mixed(low ^ key[0], ops) ^ high, ops)
     return first, _mixed(_mixed((low + key[1]) & _WORD, ops) ^ high ^ _GOLDEN, ops)
 
 
 def hashed(key: Key, numbers: Any, ops: Any) -> Any:
-    """Return a 32-bit hash for each of `numbers`, int64 [N], of at most 63 bits."""
+    """Return a 32-bit hash, with this key, for each of `numbers`, int64 [N], which have at most 63 bits."""
     return folded(key, numbers, ops)[0]
 
 
@@ -68,7 +68,7 @@ def _keyed(values: Any, key: Key, turn: Any, ops: Any) -> Any:
 
 
 def _mixed(values: Any, ops: Any) -> Any:
-    """Mix 32-bit words by the bijection "lowbias32" (https://nullprogram.com/blog/2018/07/31/)."""
+    # The bijection "lowbias32" of 32-bit words (https://nullprogram.com/blog/2018/07/31/)
     values = values ^ ops.shifted(values, 16)
     values = (values * 0x7FEB352D) & _WORD  # products wrap at 64 bits, which keeps the lower 32 bits
     values = values ^ ops.shifted(values, 15)
@@ -77,7 +77,7 @@ def _mixed(values: Any, ops: Any) -> Any:
 
 
 class NUMPY:
-    """Operations on arrays. `global_records.TENSORS` has them for tensors."""
+    """The operations of global orders, on arrays. `global_records.TENSORS` has them for tensors."""
 
     minimum, maximum, where = staticmethod(np.minimum), staticmethod(np.maximum), staticmethod(np.where)
     constant = staticmethod(lambda values: values)
@@ -92,14 +92,14 @@ class NUMPY:
 
     @staticmethod
     def changed(turns: int, change: Callable[[Any, Any, Any], tuple[Any, Any]], left: Any, right: Any) -> Any:
-        """Apply `change` `turns` times. It also takes the number of the turn."""
+        """Replace (left, right) with change(turn, left, right), for each turn in range(turns)."""
         for turn in range(turns):
             left, right = change(turn, left, right)
         return left, right
 
     @staticmethod
     def changed_below(limit: int, change: Callable[[np.ndarray], np.ndarray], values: np.ndarray) -> np.ndarray:
-        """Apply `change` to each value at least once, and again until it is below the limit."""
+        """Apply `change` to each value once, and then as often as the value is not below the limit."""
         values = change(values)
         while (outside := values >= limit).any():
             values = np.where(outside, change(values), values)

@@ -44,7 +44,7 @@ def global_batches(
     """Return the endless, shuffled batches of a dataset or mixture.
 
     Args:
-        rows: rows of one dataset, or of several by name, which are mixed as in `mixture.Mixture`.
+        rows: the rows of one dataset, or {name: rows} for several datasets, which are mixed as in `mixture.Mixture`.
 
     Raises:
         ReaderError: there are no rows, an argument is invalid, the datasets do not fit together, or a dataset's rate is
@@ -90,13 +90,13 @@ class GlobalBatches:
         self._schema, self._batch_rows = schema, batch_rows
 
     def __getitem__(self, step: SupportsIndex) -> Row:
-        """Return the batch of a step: arrays [global_batch_size, *shape]. Raises: as `part`."""
+        """Return the batch of a step: by feature name, arrays [global_batch_size, *shape]. Raises: as `part`."""
         return self.part(step)
 
     __call__ = __getitem__
 
     def part(self, step: SupportsIndex, *, replica: int = 0, replicas: int = 1) -> Row:
-        """Return one replica's part of the batch, arrays [global_batch_size / replicas, *shape].
+        """Return one replica's part of the batch: by feature name, arrays [global_batch_size / replicas, *shape].
 
         Raises:
             IndexError: the step or replica does not exist.
@@ -124,9 +124,9 @@ class GlobalBatches:
         return numbers
 
     def origins(self, step: SupportsIndex) -> list[tuple[str, int, int]]:
-        """Return each row's dataset ("" without a mixture), shard and record, numbered from 0.
+        """Return the dataset ("" without a mixture), the shard and the record that each row of a batch comes from.
 
-        The trainer's step 1 is step 0 here.
+        Shards, records and steps are numbered from 0: the trainer's step 1 is step 0 here.
         """
         origins = [("", 0, 0)] * self._batch_rows
         for name, columns, numbers in self._placed(step, replica=0, replicas=1):

@@ -47,8 +47,8 @@ def open(root: str | os.PathLike[str], *, check: bool = True) -> Data:
 class Rows(ShardFiles):
     """Rows of one split, in the order of its shards; made by `random_access.open`.
 
-    Arrays are int64 or float32; text and bytes are `str` and `bytes`, in object arrays for several rows. Bind
-    objectives to `manifest`.
+    Numbers are arrays of int64 or float32. Text and bytes are `str` and `bytes`; for several rows, object arrays of
+    them. Bind objectives to `manifest`.
 
     Can be pickled; threads and processes, even forked ones, may read concurrently.
     """
@@ -62,7 +62,7 @@ class Rows(ShardFiles):
     def __getitem__(self, index: SupportsIndex | slice) -> Row:
         """Return one row, or the stacked rows of a slice.
 
-        Raises: IndexError if the row does not exist, CorruptRecordError or ReaderError if it cannot be read.
+        Raises: IndexError if a row does not exist, CorruptRecordError or ReaderError if a row cannot be read.
         """
         if isinstance(index, slice):
             return self.batch(range(*index.indices(len(self))))
@@ -74,7 +74,7 @@ class Rows(ShardFiles):
         return unstacked(self._decode(self._read_one(shard, record), (shard,), (record,)), 1)[0]
 
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Row]:
-        """Return a list of rows, read together, for PyTorch. Raises: as `rows[index]`."""
+        """Return several rows as a list. PyTorch calls this to read a batch at once. Raises: as `rows[index]`."""
         return unstacked(self.batch(indices), len(indices))
 
     _getitems = __getitems__
@@ -84,7 +84,7 @@ class Rows(ShardFiles):
             yield from self.__getitems__(range(start, min(start + _ITERATED_ROWS, len(self))))
 
     def batch(self, indices: Sequence[SupportsIndex] | np.ndarray) -> Row:
-        """Return stacked rows, arrays [N, *shape]. Indices may repeat.
+        """Return the rows at these indices, stacked: by feature name, arrays [N, *shape]. Indices may repeat.
 
         Raises: as `rows[index]`; ReaderError if the indices are not integers.
         """
@@ -127,7 +127,7 @@ class Rows(ShardFiles):
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class Data(Mapping[str, Rows]):
-    """Opened dataset: a mapping from split names to `Rows`."""
+    """An opened dataset: a mapping from split names to `Rows`."""
 
     storage: Storage
     manifest: Manifest
@@ -166,7 +166,7 @@ def unfilled(schema: Schema, num_rows: int) -> Row:
 
 
 def unstacked(columns: Row, num_rows: int) -> list[Row]:
-    """Split stacked rows. Scalars become arrays without dimensions, text and bytes plain objects."""
+    """Split stacked rows. A scalar becomes an array without dimensions; text and bytes become `str` and `bytes`."""
     return [
         {name: values[at] if values.dtype == object else values[at, ...] for name, values in columns.items()}
         for at in range(num_rows)

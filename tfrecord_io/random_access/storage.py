@@ -42,19 +42,22 @@ class Storage(abc.ABC):
 
     @abc.abstractmethod
     def sizes(self, names: Collection[str]) -> dict[str, int]:
-        """Return the sizes in bytes of the files that exist. Raises: OSError."""
+        """Return the sizes in bytes of the files that exist, by name. Raises: OSError if they cannot be listed."""
 
     @abc.abstractmethod
     def read(self, name: str, *, most: int) -> bytes:
-        """Read at most the first `most` bytes of a file. Raises: OSError."""
+        """Return the first `most` bytes of a file, or fewer at its end. Raises: OSError if it cannot be read."""
 
     def read_range(self, name: str, start: int, stop: int) -> np.ndarray:
-        """Read bytes [start, stop) of a file, uint8, or fewer at its end. Raises: OSError."""
+        """Return bytes [start, stop) of a file, uint8, or fewer at its end. Raises: OSError if it cannot be read."""
         return self.read_ranges([name], np.array([start]), np.array([stop]))[0]
 
     @abc.abstractmethod
     def read_ranges(self, names: Sequence[str], starts_R: np.ndarray, stops_R: np.ndarray) -> tuple[np.ndarray, int]:
-        """Read and concatenate ranges of files. Count the ranges before the first truncated one. Raises: OSError."""
+        """Return ranges of bytes, concatenated, and the number of ranges before the first truncated one.
+
+        Range r has bytes [starts_R[r], stops_R[r]) of file names[r]. Raises: OSError if a file cannot be read.
+        """
 
 
 def at(root: str | os.PathLike[str]) -> Storage:
@@ -63,14 +66,13 @@ def at(root: str | os.PathLike[str]) -> Storage:
 
 
 class _OpenFile:
-    """File descriptor that closes after its last use, since a thread may be reading when the cache drops it."""
-
     _close = staticmethod(os.close)  # the module `os` may be gone at interpreter exit
 
     def __init__(self, path: str) -> None:
         self.descriptor = os.open(path, os.O_RDONLY)
 
     def __del__(self) -> None:
+        # Closes after the last use: a thread may be reading when the cache drops the file.
         if hasattr(self, "descriptor"):
             self._close(self.descriptor)
 
@@ -146,7 +148,7 @@ class _RemoteStorage(Storage):
 
 @contextlib.contextmanager
 def _as_os_error(name: str) -> Iterator[None]:
-    """Raise any error as an OSError that names the file, since gcsfs has its own exceptions."""
+    # gcsfs has its own exceptions.
     try:
         yield
     except Exception as error:
