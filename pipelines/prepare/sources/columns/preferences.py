@@ -59,5 +59,7 @@ def as_pairs(nested: Mapping[Any, pa.Array]) -> dict[Any, pa.Array]:
     An explicit prompt becomes the column `messages`. Other columns, such as `tools`, stay as they are.
     """
     asked = chats.as_messages({purpose: column for purpose, column in nested.items() if purpose not in ANSWERS})
-    systems = nested.get("system") if "messages" not in asked else None  # without an explicit prompt, it begins both answers
+    systems = (
+        nested.get("system") if "messages" not in asked else None
+    )  # without an explicit prompt, it begins both answers
     return {**asked, **{purpose: chats.as_answers(nested[purpose], systems) for purpose in ANSWERS}}
