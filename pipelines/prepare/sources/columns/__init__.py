@@ -1,1 +1,1 @@
-"""Extraction of texts, labels and kept columns from source columns, and rejection of unusable rows."""
+"""Extract texts, labels and kept columns from the columns of a source, and reject unusable rows."""

@@ -1,15 +1,15 @@
 """Recognize conversations by their columns, and convert them to messages with `role` and `content`.
 
-docs/how-to/layouts/chat.md lists the forms. The first form with all its columns is used. An optional column is used
-if it exists in every split with a suitable type. Sources of these rules:
+docs/how-to/layouts/chat.md lists the known formats. The first format with all its columns in every split is used. An
+optional column is used if it exists in every split with a suitable type. Sources of these rules:
 
-    TRL 1.16              names of fields, order of prompt and completion, learning only completions, text pairs without
-                          a template, columns of every form (`data_utils.maybe_convert_to_chatml`,
+    TRL 1.16              field names, prompt before completion, only completions are learned, text pairs need no
+                          template, columns of every format (`data_utils.maybe_convert_to_chatml`,
                           `SFTTrainer._prepare_dataset`)
-    Axolotl 0.19          human and gpt (`prompt_strategies.chat_template.ChatTemplatePrompter`)
+    Axolotl 0.19          roles human and gpt (`prompt_strategies.chat_template.ChatTemplatePrompter`)
     LLaMA-Factory 0.9.5   function calls, observations, system, Alpaca's history, bare functions in JSON tools
                           (`data.converter.SharegptDatasetConverter`, `AlpacaDatasetConverter`, `data.tool_utils`)
-    ShareGPT's dumps      bing, chatgpt and bard as assistants
+    ShareGPT's dumps      roles bing, chatgpt and bard for assistants
 """
 
 import functools
@@ -48,7 +48,10 @@ OPTIONAL = tuple(dict.fromkeys(PURPOSES.get(name, name) for _, more in _FORMS.va
 
 
 def recognised(splits: Sequence[Columns], named: Mapping[Any, str]) -> dict[Any, str]:
-    """Return the columns of the first matching form, by purpose. `named`: the columns that the user named."""
+    """Return column names by purpose, for the first chat format that all splits match, by default `messages`.
+
+    `named`: the columns that the user named, by purpose such as `prompt`.
+    """
     if not named.keys().isdisjoint(PAIR):
         return {**{part: named.get(part, part) for part in PAIR}, **optional(EVERY, splits)}
     common = [name for name in splits[0] if all(name in known for known in splits)]
@@ -61,13 +64,13 @@ def recognised(splits: Sequence[Columns], named: Mapping[Any, str]) -> dict[Any,
 
 
 def optional(names: Sequence[str], splits: Sequence[Columns]) -> dict[Any, str]:
-    """Return, by purpose, the optional columns that have a suitable type in every split."""
+    """Return, by purpose, the columns in `names` that have a suitable type in every split."""
     fitting = [name for name in names if all(name in known and _fits(name, known[name].kind) for known in splits)]
     return {PURPOSES.get(name, name): name for name in fitting}
 
 
 def are_text_pairs(nested: Mapping[Any, str], columns: Columns) -> bool:
-    """Return whether the conversations are pairs of texts: a prompt and a completion."""
+    """Return whether each conversation is a pair of texts: a prompt and a completion."""
     return all(part in nested and is_text(columns[nested[part]].kind) for part in PAIR)
 
 
@@ -81,7 +84,7 @@ def _fits(name: str, kind: pa.DataType) -> bool:
 
 
 def described(nested: Mapping[Any, str], columns: Columns) -> str:
-    """Return a phrase such as `ShareGPT (conversations)`; empty if no form matches."""
+    """Return the format and its columns, such as `ShareGPT (conversations)`; empty if no format matches."""
     if "messages" in nested:
         name = nested["messages"]
         form = "ShareGPT" if name == "conversations" or is_sharegpt(columns[name].kind) else "messages"
@@ -91,7 +94,7 @@ def described(nested: Mapping[Any, str], columns: Columns) -> str:
 
 
 def form_of(names: Sequence[str]) -> str:
-    """Return the remedy for columns that look like conversations, or an empty string."""
+    """Return the options to add if the columns look like chats or preference pairs, or else an empty string."""
     if {"chosen", "rejected"} <= set(names):
         return (
             "the columns hold preference pairs: add --layout preference; to learn only the chosen answers, "
@@ -104,13 +107,13 @@ def form_of(names: Sequence[str]) -> str:
 
 
 def unused(splits: Iterable[Columns], used: Sequence[str]) -> str:
-    """List the unused columns. A struct is used if one of its fields is."""
+    """Return a text that lists the columns not in `used`. A struct counts as used if one of its fields is."""
     names = dict.fromkeys(itertools.chain(*splits))
     return listing([name for name in names if not any(f"{field}.".startswith(f"{name}.") for field in used)], most=10)
 
 
 def is_sharegpt(kind: pa.DataType) -> bool:
-    """Return whether a type is a list of messages with text fields `from` and `value`, without `role`."""
+    """Return whether a type is a list of messages that have text fields `from` and `value`, but no `role`."""
     if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)) or not pa.types.is_struct(kind.value_type):
         return False
     fields = {field.name: field.type for field in kind.value_type}
@@ -118,7 +121,7 @@ def is_sharegpt(kind: pa.DataType) -> bool:
 
 
 def as_messages(nested: Mapping[Any, pa.Array]) -> dict[Any, pa.Array]:
-    """Return the columns by purpose; conversations of any form become the column `messages`."""
+    """Convert the columns of a conversation to a single one, `messages`; keep other columns, such as `tools`."""
     nested = {purpose: column for purpose, column in nested.items() if not pa.types.is_null(column.type)}
     others = {purpose: column for purpose, column in nested.items() if purpose not in CANDIDATES or purpose == "tools"}
     parts = {purpose: column for purpose, column in nested.items() if purpose not in others}
@@ -136,7 +139,7 @@ def as_messages(nested: Mapping[Any, pa.Array]) -> dict[Any, pa.Array]:
 
 
 def as_answers(column: pa.Array, systems: pa.Array | None = None) -> pa.Array:
-    """Return answers as lists of messages. `systems`: system prompts to put before them."""
+    """Convert each answer to a list of messages. `systems`: for each answer, a system prompt to put before it."""
     if systems is None and _have_roles(column.type):
         return column
     prompts = [None] * len(column) if systems is None else objects_of(systems)
@@ -159,7 +162,6 @@ def _conversation(row: Mapping[str, Any]) -> list[Any]:
 
 
 def _messages(value: Any, role: str = "") -> list[Any]:
-    """Return the messages of a text with this role, of a single message or of a list of messages."""
     if isinstance(value, str):
         return [{"role": role, "content": value}]
     return list(map(renamed, [value] if isinstance(value, dict) else value or ()))
@@ -170,7 +172,6 @@ def _is_renamed(message: Any) -> bool:
 
 
 def _of_pair(pair: Sequence[str | None]) -> list[dict[str, Any]]:
-    """Return a question and its answer as messages; other lists of texts become messages without roles."""
     roles = ("user", "assistant") if len(pair) == 2 else [None] * len(pair)
     return [{"role": role, "content": text} for role, text in zip(roles, pair, strict=True)]
 
@@ -199,7 +200,6 @@ def _have_roles(kind: pa.DataType) -> bool:
 
 
 def _column(conversations: Iterable[list[Any]], parts: Iterable[pa.Array]) -> pa.Array:
-    """Return lists of structs if all `parts` hold only texts, or else lists of JSON texts."""
     rows = list(conversations)
     if all(_holds_texts(part.type) for part in parts):
         return pa.array(rows, pa.large_list(_TEXT_MESSAGE))

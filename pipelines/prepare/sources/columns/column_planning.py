@@ -36,10 +36,10 @@ _SEPARATED = ("csv", "tsv")
 def plan_types(
     config: SourceConfig, columns: Mapping[str, Columns], *, kind: str, inputs: Inputs | None = None
 ) -> ColumnPlan:
-    """Plan the columns from their types, leaving open the classes and vector lengths that only rows reveal.
+    """Plan the columns from their types. Classes and vector lengths that only rows reveal are left open.
 
-    `inputs`: the columns that become tokens, by default the text columns. `kind`: see `Source.kind`. Raises:
-    ColumnError if a column is missing in a split, or has an unusable type.
+    `columns`: by split. `inputs`: the columns that become tokens, by default those of --text-column. `kind`: see
+    `Source.kind`. Raises: ColumnError if a column is missing in a split, or has an unusable type.
     """
     inputs = inputs or Inputs(texts=config.text_columns)
     columns = {split: known.with_fields() for split, known in columns.items()}
@@ -91,7 +91,7 @@ def plan_columns(
 ) -> ColumnPlan:
     """Plan the columns like `plan_types`, then read classes and vector lengths from rows.
 
-    `plan`: the result of `plan_types`, if known. Raises: ColumnError.
+    `plan`: the result of `plan_types`, if it is known. Raises: ColumnError if a column is missing or unusable.
     """
     if plan is None:
         columns = {name: source.columns_of(split) for name, split in source.splits.items()}
@@ -105,7 +105,7 @@ def plan_columns(
 
 
 def complete_from_manifest(plan: ColumnPlan, manifest: Manifest) -> ColumnPlan:
-    """Complete the result of `plan_types` from the manifest of a finished dataset."""
+    """Add the classes and vector lengths in a finished dataset's manifest to the result of `plan_types`."""
 
     def named(label: LabelPlan | None) -> LabelPlan | None:
         if label is None or not label.from_rows:
@@ -205,9 +205,9 @@ def _labels(
 
 
 def _kept_type(name: str, columns: Columns) -> Feature:
-    """Return the feature of a kept column; shape [1] is a placeholder for vectors of unknown length."""
     kind = columns[name].kind
     shape: tuple[int, ...] = ()
+    # Length 1 is a placeholder until `_with_length` reads rows.
     if is_list(kind) and _dtype(kind.value_type) in ("int64", "float32"):
         kind, shape = kind.value_type, (kind.list_size if pa.types.is_fixed_size_list(kind) else 1,)
     if (dtype := _dtype(kind)) is None:
@@ -262,7 +262,7 @@ def _is_struct_with(**fields: Callable[[pa.DataType], bool]) -> Callable[[pa.Dat
 
 
 def _is_frame(kind: pa.DataType) -> bool:
-    """Return whether a column has one field per row, as `DataFrame.to_json` writes by default."""
+    # By default, `DataFrame.to_json` writes each column as an object with one field per row.
     return bool(pa.types.is_struct(kind) and kind.num_fields and all(field.name.isdigit() for field in kind))
 
 

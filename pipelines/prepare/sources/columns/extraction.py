@@ -1,7 +1,7 @@
 """Extract texts, label ids and kept columns from record batches, and find rows that can't be used.
 
-docs/format.md lists the reasons. They depend only on the row's columns, so rejected rows can be counted before
-tokenizing. A class is known if any split of the source has it.
+docs/format.md lists the reasons for rejecting a row. The reasons found here depend only on the row's columns, so
+rejected rows can be counted before tokenizing. A class is known if any split of the source has it.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ Purpose = Literal[ChatPurpose, "system", "history", "chosen", "rejected", "words
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Inputs:
-    """Input columns, which become tokens: text columns, and nested columns by purpose.
+    """Columns that become tokens: text columns, and nested columns by purpose, such as `messages`.
 
-    `finds_chats`, `finds_pairs`: look for conversations or preference pairs; `nested` takes precedence. `joins_pairs`:
-    don't convert prompts and completions that are texts to messages.
+    `finds_chats`, `finds_pairs`: look for the columns of conversations or preference pairs, unless `nested` has them.
+    `joins_pairs`: if prompts and completions are texts, don't convert them to messages.
     """
 
     texts: tuple[str, ...] = ()
@@ -62,7 +62,8 @@ class Inputs:
 class ColumnPlan:
     """Columns to read and their uses, planned on the launcher and sent to workers.
 
-    `nested` and `joins_pairs`: as in `Inputs`. `chats`: description of the conversations.
+    `nested`, `joins_pairs`: as in `Inputs`. `kept`: columns copied to the output. `tags`: plan for the labels of words.
+    `chats`: format and columns of the conversations, as text.
     """
 
     texts: tuple[str, ...]
@@ -75,7 +76,7 @@ class ColumnPlan:
 
     @property
     def label_names(self) -> tuple[str, ...] | None:
-        """Class names of the labels, or else of the tags, or None."""
+        """Class names of the labels; without labels, of the word tags; None if there are no classes."""
         plan = self.label or self.tags
         return plan.names if plan else None
 
@@ -90,7 +91,7 @@ class ColumnPlan:
 
     @property
     def flags(self) -> str:
-        """Options that name these columns, such as `--text-column, --label-column`."""
+        """Command-line options that name these columns, such as `--text-column, --label-column`."""
         uses = ["text"] if self.texts else []
         required = [purpose for purpose in self.nested if purpose not in chats.OPTIONAL]
         uses += ["messages" if purpose in ("instruction", "output") else purpose for purpose in required]
@@ -98,7 +99,7 @@ class ColumnPlan:
 
     @property
     def optional(self) -> tuple[str, ...]:
-        """Names of columns that may be null, such as tools."""
+        """Names of the columns in which rows may be null, such as `tools`."""
         return tuple(name for purpose, name in self.nested.items() if purpose in chats.OPTIONAL)
 
 
@@ -106,8 +107,9 @@ class ColumnPlan:
 class Rows:
     """N usable rows.
 
-    `texts`: N valid UTF-8 strings per text column, no nulls. `arrays`: [N, ...] by feature name. `nested`: columns by
-    purpose, top-level nulls only in optional ones. `numbers` int64 [N]: row numbers.
+    `texts`: for each text column, N valid UTF-8 strings without nulls. `arrays`: labels and kept columns by feature
+    name, each [N, ...]. `nested`: columns by purpose; only optional columns have null rows. `numbers`: row numbers,
+    int64 [N].
     """
 
     texts: tuple[pa.Array, ...]
@@ -120,7 +122,7 @@ class Rows:
         return len(next(iter((*self.texts, *self.nested.values()))))
 
     def take(self, which: np.ndarray) -> Rows:
-        """Return the rows at the indices `which`, without `arrays`."""
+        """Return the rows at the indices `which`, with empty `arrays`."""
         indices = pa.array(which)
         return dataclasses.replace(
             self,
@@ -132,7 +134,10 @@ class Rows:
 
 
 def validate(batch: pa.RecordBatch, plan: ColumnPlan) -> np.ndarray:
-    """Return why each row is filtered or rejected, object [N], '' for usable rows; texts are not read."""
+    """Return the reason for leaving out each of N rows, object [N], '' for usable rows.
+
+    Text columns are checked only for nulls; the texts are not read.
+    """
     reasons = np.full(batch.num_rows, "", dtype=object)
     for feature in reversed(plan.kept):
         _reject_kept(reasons, batch.column(feature.name), feature)
@@ -153,7 +158,11 @@ def validate(batch: pa.RecordBatch, plan: ColumnPlan) -> np.ndarray:
 def extract(
     batch: pa.RecordBatch, plan: ColumnPlan, *, numbers: np.ndarray | None = None, split: str = ""
 ) -> tuple[Rows, np.ndarray]:
-    """Return the usable rows, and the reasons from `validate`. `numbers` int64 [N]: row numbers, by default from 0."""
+    """Return the usable rows of a batch, and the result of `validate`.
+
+    `numbers`: the number of each row in the batch, int64 [N], by default 0 to N - 1. Raises: SourceError if a text is
+    not UTF-8.
+    """
     reasons = validate(batch, plan)
     if reasons.any():
         batch = batch.filter(pa.array(reasons == ""))
@@ -179,7 +188,7 @@ def extract(
 
 
 def text_bytes_of(batch: pa.RecordBatch, columns: Sequence[str]) -> np.ndarray:
-    """Return the UTF-8 bytes of each row's texts, int64 [N]; reads only offsets."""
+    """Return the size of each row's texts in UTF-8 bytes, int64 [N]. Only offsets are read, not the texts."""
     return sum((_text_bytes(batch.column(name)) for name in columns), np.zeros(batch.num_rows, np.int64))
 
 

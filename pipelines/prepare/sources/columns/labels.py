@@ -1,6 +1,6 @@
 """Plan, validate and convert row labels and word tags.
 
-    column holds                the plan
+    column holds                LabelPlan.kind, class names
     ClassLabel(no, yes)         class, names from the feature
     "no", "yes"                 string, names sorted over all splits
     False, True                 class, with these names
@@ -42,10 +42,11 @@ MAX_LABEL_NAMES = 10_000
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LabelPlan:
-    """Conversion of a column to row labels or word tags. `names` is None for plain numbers.
+    """Conversion of a column to labels of rows or tags of words. The module's docstring explains `kind`.
 
-    `several`: each row has a list of classes, which becomes a vector of 0 and 1. Kind `hot`: the source has such
-    vectors, of `size` values.
+    `names`: class names; None for plain numbers, and until `with_names` has read the rows. `several`: each row has a
+    list of classes, which becomes a vector of 0 and 1. Kind `hot`: the source already has such vectors, with `size`
+    values.
     """
 
     column: str
@@ -56,12 +57,12 @@ class LabelPlan:
 
     @property
     def from_rows(self) -> bool:
-        """Return whether the classes must be collected from rows."""
+        """Return whether the classes must be collected from the rows."""
         return self.kind in ("string", "number")
 
     @property
     def feature(self) -> Feature:
-        """Feature `label` of the schema: a class id, 0 or 1 per class, or a float32 target."""
+        """Feature `label` of the output: a class id, a 0 or 1 for each class, or a float32 target."""
         if self.kind == "float":
             return Feature(name="label", dtype="float32", shape=(), role="label", meaning="regression target")
         if self.several:
@@ -71,15 +72,16 @@ class LabelPlan:
 
     @property
     def value_set(self) -> pa.Array:
-        """Source values of the classes by id."""
+        """The value of each class in the source, in the order of class ids."""
         names = self.names or ()
         return pa.array(names, pa.string()) if self.kind == "string" else pa.array(map(int, names), pa.int64())
 
 
 def plan_label(column: str, found: Column, *, lists: bool = False, classes: bool = False) -> LabelPlan:
-    """Plan the labels of a column, or with `lists` the tags in its lists; `with_names` completes the plan.
+    """Plan the conversion of a label column. `with_names` completes the plan.
 
-    `classes`: each distinct number is a class. Raises: ColumnError if the column can't be a label.
+    `lists`: the column holds lists with a tag for each word. `classes`: each distinct number is a class. Raises:
+    ColumnError if the column's type can't be a label.
     """
     several = is_list(found.kind) and not lists
     kind = found.kind.value_type if lists or several else found.kind
@@ -99,10 +101,11 @@ def plan_label(column: str, found: Column, *, lists: bool = False, classes: bool
 
 
 def with_names(plan: LabelPlan, *, source: Source) -> LabelPlan:
-    """Complete the plan with the classes found in the rows, or with the length of their vectors of 0 and 1.
+    """Read the rows, and add their classes to the plan, or the length of their vectors of 0 and 1.
 
-    Classes come from all splits, sorted, so ids don't depend on the requested splits. Raises: ColumnError for too many
-    or no classes, fractions, or vectors of different lengths; SourceError if a string is not UTF-8.
+    Classes are collected from all splits and sorted, so ids don't depend on the requested splits. Raises: ColumnError
+    for more than 10,000 classes, lists without any class, fractions, or vectors of different lengths; SourceError if a
+    string is not UTF-8.
     """
     if not plan.from_rows:
         return plan
@@ -128,7 +131,7 @@ def with_names(plan: LabelPlan, *, source: Source) -> LabelPlan:
         raise ColumnError(
             f"label column {plan.column!r} holds no class in any of its lists", remedy="choose another --label-column"
         )
-    # Lists of classes have no repeats, so lists of 0 and 1 are vectors if any has over two items, or all have two.
+    # A list of classes has no repeats, so lists of 0 and 1 are vectors if one has over two items, or all have two.
     if plan.several and distinct <= {0, 1} and (max(lengths) > 2 or lengths == {2}):
         if len(lengths) > 1 or max(lengths) > MAX_LABEL_NAMES:
             listed = ", ".join(map(str, sorted(lengths)[:5]))
@@ -186,7 +189,7 @@ def _distinct(values: pa.Array, plan: LabelPlan) -> list[Any]:
 
 
 def reject_labels(reasons: np.ndarray, column: pa.Array, label: LabelPlan) -> None:
-    """Set the reasons of rows with unusable labels. `reasons`: object [N], changed in place."""
+    """Set the entries of `reasons`, object [N], for rows with unusable labels."""
     values, owners = items_of(column)
     if label.kind == "hot":
         reasons[owners[outside_range(_comparable(values), 0, 1)]] = "label_out_of_range"
@@ -208,7 +211,7 @@ def reject_labels(reasons: np.ndarray, column: pa.Array, label: LabelPlan) -> No
 
 
 def reject_tags(reasons: np.ndarray, words: pa.Array, tags: pa.Array, plan: LabelPlan) -> None:
-    """Set the reasons of rows with unusable tags or words, except null lists, like `reject_labels`."""
+    """Set the entries of `reasons`, object [N], for rows with unusable tags or words. Null lists are ignored."""
     values, owners = items_of(tags)
     if plan.kind == "string":
         reasons[owners[_unknown(values, plan)]] = "tag_unknown"
@@ -222,9 +225,9 @@ def reject_tags(reasons: np.ndarray, words: pa.Array, tags: pa.Array, plan: Labe
 
 
 def label_values(column: pa.Array, label: LabelPlan) -> np.ndarray:
-    """Return the labels of usable rows: int64 or float32 [N], or uint8 [N, C] for several classes.
+    """Return the labels of N usable rows: int64 or float32 [N], or uint8 [N, C] if a row may have several of C classes.
 
-    For tags in lists, return the tags of all W words, int64 [W].
+    For a plan of word tags, return the tags of all W words in these rows, int64 [W].
     """
     values, owners = items_of(column)
     if label.from_rows:
@@ -241,26 +244,26 @@ def label_values(column: pa.Array, label: LabelPlan) -> np.ndarray:
 
 
 def null_mask(column: pa.Array) -> np.ndarray:
-    """Return the mask of values that are null or NaN, bool [N]."""
+    """Return which of N values are null or NaN, bool [N]."""
     return np.asarray(column.is_null(nan_is_null=True), dtype=bool)
 
 
 def outside_range(column: pa.Array, low: int, high: int) -> np.ndarray:
-    """Return the mask of integers outside [low, high], bool [N]; False for nulls."""
+    """Return which of N integers are below `low` or above `high`, bool [N]; False for nulls."""
     values = np.asarray(column.fill_null(0 if low <= 0 <= high else low))
     # Comparisons with Python integers don't wrap around, whatever the NumPy type.
     return np.asarray((values > high) | ((values < low) if values.dtype.kind != "u" else False))
 
 
 def overflows_float32(column: pa.Array) -> np.ndarray:
-    """Return the mask of finite numbers that are infinite as float32, bool [N]."""
+    """Return which of N numbers are finite, but infinite as float32, bool [N]."""
     values = np.asarray(column.fill_null(0))
     with np.errstate(over="ignore"):
         return np.isinf(values.astype(np.float32)) & ~np.isinf(values)
 
 
 def decode_texts(column: pa.Array, name: str) -> list[str]:
-    """Return the texts of a column. Raises: SourceError if one is not UTF-8."""
+    """Return a column of texts as a list. Raises: SourceError if a text is not UTF-8."""
     try:
         return list(column.to_pylist())
     except UnicodeDecodeError as error:
@@ -301,12 +304,12 @@ def _unknown(column: pa.Array, plan: LabelPlan) -> np.ndarray:
 
 
 def list_lengths(column: pa.Array) -> np.ndarray:
-    """Return the length of each list, int64 [N]; 0 for null."""
+    """Return the length of each of N lists, int64 [N]; 0 for a null list."""
     return np.asarray(pc.list_value_length(column).fill_null(0)).astype(np.int64)
 
 
 def items_of(column: pa.Array) -> tuple[pa.Array, np.ndarray]:
-    """Return the values of a column, or the items of its lists, with the index of each one's row, int64."""
+    """Return the values of a column, or the items of all its lists, and the row index of each one, int64."""
     if not is_list(column.type):
         return column, np.arange(len(column))
     return column.flatten(), np.repeat(np.arange(len(column)), list_lengths(column))

@@ -18,7 +18,7 @@ from pipelines.prepare.sources.parquet.stored_columns import is_list
 
 # Marks answers inside a prompt, which are not learned. No source has a field of this name.
 OF_PROMPT = "\0prompt"
-# ShareGPT's fields and roles. A function_call is an answer that calls tools, as JSON text.
+# ShareGPT's fields and roles. A function_call is an answer that calls tools; its value is JSON text.
 FIELDS = {"from": "role", "value": "content"}
 _FUNCTION_CALL = "function_call"
 # As in LLaMA-Factory 0.9.5 (`data.formatter.FunctionFormatter`).
@@ -31,16 +31,16 @@ _ROLES = {
 
 
 def is_json(kind: pa.DataType) -> bool:
-    """Return whether a type is `arrow.json`, which `datasets` uses for values of several types."""
+    """Return whether a type is `arrow.json`, which `datasets` uses for columns with values of several types."""
     return str(kind) == "extension<arrow.json>"
 
 
 def objects_of(column: pa.Array) -> list[Any]:
-    """Return a column as Python objects, with parsed JSON and without null fields of structs."""
+    """Return a column as Python objects. JSON is parsed, and null fields of structs are left out."""
     kind = column.type
     if is_json(kind):
         return [None if text is None else json.loads(text) for text in column.to_pylist()]
-    # By field and item: `to_pylist` of a nested column takes twice as long.
+    # Fields and items are converted separately, because `to_pylist` of a nested column takes twice as long.
     if pa.types.is_struct(kind):
         fields = {field.name: objects_of(column.field(index)) for index, field in enumerate(kind)}
         rows = zip(column.is_valid().to_pylist(), *fields.values(), strict=True)
@@ -56,13 +56,13 @@ def objects_of(column: pa.Array) -> list[Any]:
 
 
 def whole_function(function: Any) -> Any:
-    """Wrap a bare function, or a call of one, in the object that `transformers` expects."""
+    """Wrap a bare function, or a call of one, as {"type": "function", "function": ...} for `transformers`."""
     is_bare = isinstance(function, dict) and "function" not in function
     return {"type": "function", "function": function} if is_bare else function
 
 
 def renamed(message: Any) -> Any:
-    """Convert a ShareGPT message to `role` and `content`; return others unchanged."""
+    """Return a ShareGPT message with the fields `role` and `content`; return other values unchanged."""
     if not isinstance(message, dict) or "role" in message or not isinstance(name := message.get("from"), str):
         return message
     converted = {FIELDS.get(field, field): value for field, value in message.items()}

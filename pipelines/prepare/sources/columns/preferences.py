@@ -1,7 +1,8 @@
-"""Recognize preference pairs by their columns, and convert them: a prompt, a chosen and a rejected answer.
+"""Recognize preference pairs (a prompt, a chosen and a rejected answer) by their columns, and convert them.
 
-docs/how-to/layouts/preference.md lists the forms. The first form with all its columns is used. Sources: TRL 1.16
-(`DPOTrainer._prepare_dataset`, `data_utils.extract_prompt`), LLaMA-Factory 0.9.5 (`data.converter`, ranking).
+docs/how-to/layouts/preference.md lists the known formats. The first format with all its columns in every split is used.
+The rules are from TRL 1.16 (`DPOTrainer._prepare_dataset`, `data_utils.extract_prompt`) and LLaMA-Factory 0.9.5
+(`data.converter`, ranking).
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +16,7 @@ from pipelines.prepare.sources.resolve.features import Columns
 
 ANSWERS: tuple[Literal["chosen", "rejected"], ...] = ("chosen", "rejected")
 TEXTS: tuple[Literal["prompt", "chosen", "rejected"], ...] = ("prompt", *ANSWERS)
-# The column of the prompt and the optional columns of each form.
+# For each format, the column of the prompt, and the optional columns.
 _FORMS = {
     "explicit prompt": (("prompt",), ()),
     "ShareGPT": (("conversations",), ("system",)),
@@ -26,7 +27,10 @@ CANDIDATES = (*TEXTS, *chats.CANDIDATES)
 
 
 def recognised(splits: Sequence[Columns], named: Mapping[Any, str]) -> dict[Any, str]:
-    """Return the columns of the first matching form, by purpose. `named`: the columns that the user named."""
+    """Return column names by purpose, such as `chosen`, for the first format that all splits match.
+
+    `named`: the columns that the user named, also by purpose.
+    """
     common = [name for name in splits[0] if all(name in known for known in splits)]
     answers = {purpose: named.get(purpose, purpose) for purpose in ANSWERS}
     if "prompt" in named:
@@ -37,20 +41,25 @@ def recognised(splits: Sequence[Columns], named: Mapping[Any, str]) -> dict[Any,
 
 
 def are_texts(nested: Mapping[Any, str], columns: Columns) -> bool:
-    """Return whether the answers, and the prompt if there is one, are texts."""
+    """Return whether the answers, and the prompt if there is one, are texts instead of messages."""
     used = [columns[nested[purpose]].kind for purpose in TEXTS if purpose in nested]
     return "messages" not in nested and "instruction" not in nested and all(map(is_text, used))
 
 
 def described(nested: Mapping[Any, str]) -> str:
-    """Return a phrase such as `ShareGPT (conversations, chosen, rejected)`."""
+    """Return the format and its columns, such as `ShareGPT (conversations, chosen, rejected)`."""
     purposes = {chats.PURPOSES.get(name, name): form for form, ((name, *_), _) in list(_FORMS.items())[:-1]}
     form = next((form for purpose, form in purposes.items() if purpose in nested), "implicit prompt")
     return f"{form} ({', '.join(nested.values())})"
 
 
 def as_pairs(nested: Mapping[Any, pa.Array]) -> dict[Any, pa.Array]:
-    """Return by purpose: `chosen` and `rejected` as lists of messages, and any explicit prompt as `messages`."""
+    """Convert both answers, `chosen` and `rejected`, to lists of messages.
+
+    An explicit prompt becomes the column `messages`. Other columns, such as `tools`, stay as they are.
+    """
     asked = chats.as_messages({purpose: column for purpose, column in nested.items() if purpose not in ANSWERS})
-    systems = nested.get("system") if "messages" not in asked else None  # an implicit prompt begins with it
+    systems = (
+        nested.get("system") if "messages" not in asked else None
+    )  # without an explicit prompt, it begins both answers
     return {**asked, **{purpose: chats.as_answers(nested[purpose], systems) for purpose in ANSWERS}}

@@ -1,1 +1,1 @@
-"""Ingest rows that `datasets` reads: write them to Parquet parts with small row groups."""
+"""Ingest: read rows of any format with `datasets`, and write them to Parquet parts with small row groups."""

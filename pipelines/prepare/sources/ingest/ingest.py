@@ -1,7 +1,7 @@
 """Run ingest tasks: read rows of any format with `datasets`, and write them as Parquet parts.
 
-A task is a group of consecutive shards of a stream, for one part of about 16 MB. It depends only on the source, so it
-can run anywhere, repeatedly. It is done when its part exists.
+A task reads consecutive shards of a stream, and writes one part of about 16 MB. The part depends only on the source, so
+the task can run anywhere, and more than once. The task is done when the part exists.
 """
 
 import bisect
@@ -49,7 +49,7 @@ _log = logging.getLogger(__name__)
 
 
 class IngestTask(NamedTuple):
-    """Task to write one Parquet part: shard group `part` of `parts`, as in `IterableDataset.shard`."""
+    """Task to write one Parquet part of a split: shard group `part` of `parts`, as in `IterableDataset.shard`."""
 
     split: str
     part: int
@@ -58,10 +58,11 @@ class IngestTask(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SplitStream:
-    """Split to ingest: an IterableDataset that the `datasets` reader `reader` opened, with rows of `types`.
+    """Split to ingest: the IterableDataset `dataset`, opened by the `datasets` reader `reader`, with rows of `types`.
 
-    `shard_files`: index into `files` of each shard, empty if not known. `in_groups`: each shard is a Parquet row group,
-    to be read without `datasets`. `delimiter`: from `cells.delimiter_of`.
+    `shard_files`: for each shard, the index of its file in `files`; empty if not known. `in_groups`: each shard is a
+    Parquet row group, which is read without `datasets`. `delimiter`: see `cells.delimiter_of`. `new_ids`: new class ids
+    by path.
     """
 
     dataset: Any
@@ -92,11 +93,11 @@ class SplitStream:
         return range(first, first + size + (task.part < left_over))
 
     def file_of(self, shard: int) -> DataFile | None:
-        """Return the file of a shard, or None if unknown."""
+        """Return the file that contains a shard, or None if it is not known."""
         return self.files[self.shard_files[shard]] if self.shard_files else None
 
     def row_group_of(self, shard: int) -> tuple[DataFile, int] | None:
-        """Return the Parquet file and row group of a shard that is a row group, or None."""
+        """Return a shard's Parquet file and row group index, or None if shards are not row groups."""
         if not self.in_groups or not self.shard_files:
             return None
         file = self.shard_files[shard]
@@ -105,7 +106,7 @@ class SplitStream:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class IngestSource:
-    """Streams by split, and the folder for the parts. `inside`: see `storage.write_atomic`."""
+    """The streams of a source by split, and the folder for its parts. `inside`: see `storage.write_atomic`."""
 
     streams: Mapping[str, SplitStream]
     folder: str
@@ -122,7 +123,10 @@ RunTasks = Callable[[IngestSource, Sequence[IngestTask]], None]
 
 
 def run(source: IngestSource, task: IngestTask, progress: Progress | None = None) -> dict[str, int]:
-    """Run one task on a worker. Beam passes `task` as a plain tuple. Raises: SourceError; OutputError."""
+    """Run one task; return the number of ingested rows. Beam passes `task` as a plain tuple.
+
+    Raises: SourceError if rows can't be read; OutputError if the part can't be written.
+    """
     del progress
     task = IngestTask(*task)
     stream = source.streams[task.split]
@@ -136,9 +140,10 @@ def run(source: IngestSource, task: IngestTask, progress: Progress | None = None
 
 
 def children(source: IngestSource, tasks: Sequence[IngestTask], *, most: int) -> int:
-    """Return the number of child processes for reading: 0, 1 if there is little to do, or `most`.
+    """Return how many child processes should run the tasks: 0, 1 if there is little to do, or `most`.
 
-    0 means to read in this process, because a child can't see the files, or would take longer to start than to read.
+    0 means to run them in this process, because a child can't see the files, or takes longer to start than the tasks
+    run.
     """
     streams = [source.streams[split] for split in dict.fromkeys(task.split for task in tasks)]
     files = [file for stream in streams for file in stream.files]
@@ -153,7 +158,7 @@ def children(source: IngestSource, tasks: Sequence[IngestTask], *, most: int) ->
 
 @contextlib.contextmanager
 def naming_files(source: IngestSource) -> Iterator[None]:
-    """Turn the death of a task's process into a SourceError that names the files."""
+    """Within the context, turn the death of a task's process into a SourceError that names the files it read."""
     try:
         yield
     except WorkerDiedError as error:
@@ -166,7 +171,7 @@ def naming_files(source: IngestSource) -> Iterator[None]:
 
 
 def find_parts(source: IngestSource, tasks: Sequence[IngestTask]) -> dict[IngestTask, DataFile]:
-    """Return the parts that exist already, by task. Raises: OutputError if the folder cannot be listed."""
+    """Return the parts that exist already, by task. Raises: OutputError if the folder can't be listed."""
     sizes = storage.sizes(source.folder) if tasks else {}
     paths = {task: source.path(task) for task in tasks}
     return {
@@ -179,9 +184,10 @@ def find_parts(source: IngestSource, tasks: Sequence[IngestTask]) -> dict[Ingest
 def read_groups(
     source: IngestSource, tasks: Sequence[IngestTask], columns: Collection[str] | None, *, run_tasks: RunTasks
 ) -> dict[IngestTask, Groups]:
-    """Return the row groups of each part, with the bytes of `columns`; `run_tasks` makes missing parts.
+    """Return the row groups of each task's part. Missing parts are made by `run_tasks`.
 
-    Raises: SourceError; OutputError.
+    `columns`: the columns to count in byte sizes, None for all. Raises: SourceError if a part can't be read;
+    OutputError if a part is missing afterwards.
     """
     parts = find_parts(source, tasks)
     if missing := [task for task in tasks if task not in parts]:
@@ -200,14 +206,13 @@ def read_groups(
 
 
 def run_here(source: IngestSource, tasks: Sequence[IngestTask]) -> None:
-    """Run tasks in a child process, or here if `children` returns 0. Raises: like `run`."""
+    """Run tasks in a child process, or in this process if `children` returns 0. Raises: like `run`."""
     processes = children(source, tasks, most=1)
     with naming_files(source):
         here.run(functools.partial(run, source), tasks, processes=processes)
 
 
 def _rows(stream: SplitStream, task: IngestTask, rows: list[int], notes: dict[str, str]) -> Iterator[pa.Table]:
-    """Yield the task's rows; append each shard's row count to `rows`."""
     numbers = stream.shards_of(task)
     shards = stream.dataset.with_format("arrow").shard(num_shards=task.parts, index=task.part)
     assert shards.num_shards == len(numbers), "this is how `datasets` groups shards"
@@ -235,7 +240,10 @@ def _rows(stream: SplitStream, task: IngestTask, rows: list[int], notes: dict[st
 def part_chunks(
     types: pa.Schema, tables: Iterable[pa.Table], *, rows: Sequence[int] = (), notes: Mapping[str, str] | None = None
 ) -> Iterator[bytes]:
-    """Yield the bytes of a part with one row group per table. `rows` and `notes` may grow while `tables` is read."""
+    """Yield the bytes of a part with one row group per table.
+
+    The footer contains `rows` (number of rows per shard) and `notes`. Both may grow while `tables` is read.
+    """
     pending = io.BytesIO()
 
     def take() -> bytes:
@@ -256,7 +264,7 @@ def part_chunks(
 
 
 def even_tables(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Yield tables of at most 1,000 rows and about 1 MB; a larger row is a table by itself."""
+    """Yield the same rows in tables of at most 1,000 rows and about 1 MB; a larger row is a table by itself."""
     held: list[pa.Table] = []
     rows = num_bytes = 0
     for table in tables:

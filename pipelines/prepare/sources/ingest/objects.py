@@ -1,6 +1,6 @@
-"""Store a Python object as a source: write a Dataset, IterableDataset, data frame or table to Parquet parts.
+"""Write the rows of a Python object to Parquet parts: a Dataset, IterableDataset, data frame or table.
 
-Objects with the same rows are one source, in the folder `object-DIGEST`.
+Objects with the same rows share the folder `object-DIGEST`.
 """
 
 import os
@@ -22,7 +22,8 @@ _CORRECT = "correct the code that makes these rows; if their types differ, set t
 def store(source: Any, home: str) -> tuple[str, tuple[str, ...]]:
     """Write an object's rows to a folder in `home`; return the folder and the split names.
 
-    Raises: ConfigError if `source` is not a dataset, frame or table; SourceError if it is unreadable; OutputError.
+    Raises: ConfigError if `source` is not a dataset, data frame or table; SourceError if its rows can't be read;
+    OutputError if they can't be written.
     """
     digest = xxhash.xxh3_128()
     try:
@@ -48,7 +49,7 @@ def store(source: Any, home: str) -> tuple[str, tuple[str, ...]]:
 
 
 def store_saved(path: str, home: str) -> tuple[str, tuple[str, ...]]:
-    """Store the object that `save_to_disk` saved in a folder. Returns and raises: like `store`."""
+    """Load the dataset that `save_to_disk` wrote to `path`, and store it in `home` like `store`."""
     with library.quiet() as datasets, library.reading(lambda: path):
         saved = datasets.load_from_disk(path)
     return store(saved, home)
@@ -92,7 +93,7 @@ def _table_of(source: Any) -> pa.Table:
                 f"the data frame cannot become an Arrow table: {first_line(error)}",
                 remedy="give each column one type of value, and a unique name",
             ) from error
-    if hasattr(source, "to_arrow") and isinstance(table := source.to_arrow(), pa.Table):  # such as polars
+    if hasattr(source, "to_arrow") and isinstance(table := source.to_arrow(), pa.Table):  # such as a polars DataFrame
         return table
     raise ConfigError(
         f"{type(source).__module__}.{type(source).__qualname__} is not a dataset",

@@ -1,1 +1,1 @@
-"""Read rows of Parquet files, both source files and ingested parts: footers, row groups, casts."""
+"""Read the rows of Parquet files: source files, and parts that ingest wrote."""

@@ -1,11 +1,11 @@
-"""Open local and remote source files for random access, and fail if a file has changed since the plan.
+"""Open local and remote source files for random access, and fail if a file has changed since planning.
 
-    local        size, inode and times are compared, before and after reading
-    gs://        every request names the plan's version
+    local        size, inode and times are compared before and after reading
+    gs://        every request names the version at the time of planning
     hf://        the address holds the commit
     other        size and etag are compared once per process
 
-Files are not memory-mapped, because reading a file that shrinks would end the process by a signal.
+Files are not memory-mapped, because reading a mapped file that shrinks would kill the process.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ _CHUNK_BYTES = 8 << 20
 
 
 def is_remote(path: str) -> bool:
-    """Return whether reading the path makes requests to a service."""
+    """Return whether the path is an address of a remote service."""
     return "://" in path and storage.local_path(path) is None
 
 
@@ -43,10 +43,10 @@ def is_remote(path: str) -> bool:
 def opened(
     file: DataFile, addresses: Mapping[str, str], *, ahead: Sequence[tuple[int, int]] = ()
 ) -> Iterator[pa.NativeFile]:
-    """Open a file for pyarrow. `addresses`: see `RowReader`.
+    """Open a file for pyarrow. `addresses`: addresses with credentials, by the address without them.
 
-    `ahead`: ranges [start, stop) of a remote file to fetch in advance. Raises: SourceError if it is missing or has
-    changed since the plan; errors of the local disk and of decoders.
+    `ahead`: byte ranges [start, stop) of a remote file to fetch in advance. Raises: SourceError if the file is missing
+    or has changed since the job was planned; errors of the local disk and of decoders.
     """
     address = addresses.get(file.path, file.path)
     if is_remote(address):
@@ -61,12 +61,12 @@ def opened(
         with opened_file as handle:
             yield handle
     finally:
-        # A change of the file may have caused an error.
+        # If there was an error, a change of the file may be the cause.
         _require_unchanged(local, file)
 
 
 def require_unchanged(file: DataFile) -> None:
-    """Check by its metadata that a file is the planned one. Raises: SourceError."""
+    """Check by its metadata that a file is as planned. Raises: SourceError if it has changed."""
     if not is_remote(file.path):
         _require_unchanged(storage.local_path(file.path) or file.path, file)
     elif not is_pinned(file.path):
@@ -137,7 +137,7 @@ def _require_same_version(address: str, size: int, version: str) -> None:
 
 
 def is_readable_by_workers(file: DataFile, *, needs_token: bool) -> bool:
-    """Return whether the file is in a bucket, or public on the Hub or the web."""
+    """Return whether remote workers can read the file: it is in a bucket, or public on the Hub or the web."""
     if file.path.startswith("hf://"):
         return not needs_token
     is_public = is_web(file.path) and without_access(file.path) == file.path
@@ -147,7 +147,10 @@ def is_readable_by_workers(file: DataFile, *, needs_token: bool) -> bool:
 def relay(
     files: Sequence[DataFile], *, folder: str, addresses: Mapping[str, str], inside: str | None = None
 ) -> dict[str, DataFile]:
-    """Copy the files that `FOLDER/source` lacks; return all copies by source path. Raises: SourceError; OutputError."""
+    """Copy files to `FOLDER/source`, except those already there; return all copies by the path of the original.
+
+    Raises: SourceError if a file can't be read; OutputError if a copy can't be written.
+    """
     target = storage.join(folder, "source")
     copies = {file.path: _copy_of(file, number, target) for number, file in enumerate(files)}
     sizes = storage.sizes(target)

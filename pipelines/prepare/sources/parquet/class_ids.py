@@ -1,9 +1,9 @@
-"""Map class ids by name in files with different class names.
+"""Give classes the same ids in all files, even if the files list different class names.
 
     2023.parquet    neg neutral pos     0 1 2  ──►  0 1 2
     2024.parquet    neg pos             0 1    ──►  0 2       names of the split: neg, neutral, pos
 
-`datasets` uses the class names of the first file for all files.
+`datasets` would use the class names of the first file for all files.
 """
 
 import dataclasses
@@ -25,13 +25,13 @@ from tfrecord_io.errors import SourceError
 from tfrecord_io.schema import UNLABELLED
 from tfrecord_io.shown import without_access
 
-# New ids by column; the index is the id in the file.
+# New class ids by column; the index is the class id in the file.
 NewIds = Mapping[str, Sequence[int]]
 _NO_CLASS = -2
 
 
 def schemas_of(listing: SourceListing, footers: Mapping[str, Footer]) -> dict[str, dict[str, pa.Schema]]:
-    """Return the schemas of files by split and path, for splits where `datasets` applies the first schema to all."""
+    """Return each file's schema by split and path, for splits where `datasets` would use the first file's schema."""
     schemas = {}
     for name, files in listing.splits.items():
         if listing.features_of(name) is not None:
@@ -57,10 +57,10 @@ def _arrow_schema(file: DataFile) -> pa.Schema:
 def united(
     columns: Columns, schemas: Mapping[str, pa.Schema], *, names: Collection[str]
 ) -> tuple[Columns, dict[str, NewIds]]:
-    """Return the columns with the classes of all files, in order of appearance, and the new ids by path.
+    """Return `columns` with the classes of all files, in order of appearance, and the files' new class ids by path.
 
-    `columns`: the first file's columns. `names`: the columns to examine. Raises: SourceError if a column has classes in
-    one file but not in another.
+    `columns`: the first file's columns. `schemas`: by path. `names`: the columns to examine. Raises: SourceError if a
+    column has classes in one file but not in another.
     """
     by_path: dict[str, Columns] = {}
     for path, schema in schemas.items():
@@ -92,7 +92,7 @@ def _is_alike(one: Column, other: Column) -> bool:
 
 
 def with_new_ids(table: pa.Table, ids: NewIds) -> pa.Table:
-    """Replace class ids. An id that is not one of the file's classes becomes -2, which is not a class id."""
+    """Replace class ids with new ones. An id that is not one of the file's classes becomes -2, which is no class."""
     for name, new in ids.items():
         index = table.schema.get_field_index(name)
         column = pa.chunked_array(

@@ -1,11 +1,11 @@
-"""Locate a split's rows in groups, which can be read separately, and in the pieces that a task reads.
+"""Locate the rows of a split in groups, which can be read separately, and in the pieces that a task reads.
 
     split rows   0 ............................... 4,200
     groups       a.parquet 0, 1, 2        b.parquet 0, 1      row groups of files or ingested parts
     row ranges          [800, 1500)    [3000, 3200)           the rows of a task
     pieces              a/0 from 800, a/1 to 500, b/0 ...     these ranges, cut where groups end
 
-Groups stay on the launcher; pieces travel to workers.
+Groups stay on the launcher; pieces are sent to workers.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from tfrecord_io.errors import SourceError
 class Pieces:
     """P row ranges in reading order, each inside one group. All arrays are [P].
 
-    `starts` int64: number of the first row in the split. `counts` int64: rows. `skips` int64: rows of the group before
-    the first. `file` int32: index into `files`. `at` int64: index of the row group in the file.
+    `starts` int64: number of the first row in the split. `counts` int64: number of rows. `skips` int64: number of rows
+    in the group before the first. `file` int32: index into `files`. `at` int64: index of the row group in the file.
     """
 
     files: tuple[DataFile, ...]
@@ -43,7 +43,7 @@ class Pieces:
         return int(self.counts.sum())
 
     def part(self, which: slice) -> Pieces:
-        """Return a slice of the pieces, with only the files that it uses."""
+        """Return the pieces in a slice, with only the files that they use."""
         used, file = np.unique(self.file[which], return_inverse=True)
         arrays = {name: getattr(self, name)[which] for name in ("starts", "counts", "skips", "at")}
         return Pieces(files=tuple(self.files[index] for index in used), file=file.astype(np.int32), **arrays)
@@ -51,7 +51,10 @@ class Pieces:
 
 @dataclasses.dataclass(frozen=True)
 class Cover:
-    """N parts of groups in reading order: group index, number of the first row, and number of rows, int64 [N]."""
+    """N parts of groups in reading order. All arrays are int64 [N].
+
+    `groups`: index of the group. `starts`: number of the first row in the split. `counts`: number of rows.
+    """
 
     groups: np.ndarray
     starts: np.ndarray
@@ -62,12 +65,12 @@ class Cover:
 
     @property
     def ends(self) -> np.ndarray:
-        """End position of each part, int64 [N], exclusive."""
+        """Where each part ends, exclusive, when all covered rows are counted from 0: int64 [N]."""
         return np.cumsum(self.counts)
 
 
 def cover(ends: np.ndarray, ranges: Sequence[tuple[int, int]] | np.ndarray) -> Cover:
-    """Return the parts of groups that [start, stop) row ranges cover; `ends` int64 [G] is `Groups.ends`."""
+    """Return the parts of groups that contain the rows of `ranges`, each [start, stop). `ends`: `Groups.ends`."""
     spans = _spans(ranges)
     first = np.searchsorted(ends, spans[:, 0], "right")
     sizes = np.searchsorted(ends, spans[:, 1] - 1, "right") - first + 1
@@ -87,7 +90,7 @@ def cover(ends: np.ndarray, ranges: Sequence[tuple[int, int]] | np.ndarray) -> C
 
 
 def covers(ends: np.ndarray, ranges: Sequence[tuple[int, int]] | np.ndarray, *, most: int = 1 << 20) -> Iterator[Cover]:
-    """Yield the parts of `cover` in order, at most `most` groups at a time."""
+    """Yield the result of `cover` in portions of at most `most` groups."""
     for start, stop in _spans(ranges).tolist():
         while start < stop:
             last = int(np.searchsorted(ends, start, "right")) + most - 1
@@ -96,7 +99,10 @@ def covers(ends: np.ndarray, ranges: Sequence[tuple[int, int]] | np.ndarray, *, 
 
 
 def in_ranges(span: Sequence[int], ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Translate a span [start, stop) of positions in `ranges` to ranges of row numbers."""
+    """Translate a span of positions to row numbers, where position 0 is the first row of the first range.
+
+    Example: `in_ranges((5, 12), [(100, 110), (200, 210)])` returns `[(105, 110), (200, 202)]`.
+    """
     translated = []
     first = 0
     for start, stop in ranges:
@@ -115,11 +121,11 @@ def _spans(ranges: Sequence[tuple[int, int]] | np.ndarray) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Groups:
-    """N groups of a split in row order, without gaps. All arrays are [N], of any signed integer dtype.
+    """N groups that make up a split, in row order and without gaps.
 
-    `file` and `at` as in `Pieces`. `num_bytes`: uncompressed bytes of the columns that the job reads; `stored_bytes`:
-    their bytes in the file. `nulls`: numbers of nulls by column, where known. `source_rows` int64 [S]: rows per file
-    of the source, or per shard of its stream if files are not known.
+    Arrays are [N], of any signed integer dtype, except `source_rows` int64 [S]: number of rows per source file, or per
+    shard of its stream if files are not known. `file`, `at`: as in `Pieces`. `num_bytes`: uncompressed size of the
+    columns that the job reads. `stored_bytes`: their size in the file. `nulls`: number of nulls by column, where known.
     """
 
     files: tuple[DataFile, ...]
@@ -136,7 +142,7 @@ class Groups:
 
     @functools.cached_property
     def ends(self) -> np.ndarray:
-        """End row of each group, int64 [N], exclusive."""
+        """Number of the row that follows each group, int64 [N]."""
         return np.cumsum(self.num_rows, dtype=np.int64)
 
     @property
@@ -164,7 +170,7 @@ class Groups:
 
     @classmethod
     def unread(cls, source_rows: np.ndarray, *, columns: Sequence[str] = ()) -> Groups:
-        """Return one placeholder group for rows that will not be read, without nulls in `columns`."""
+        """Return one placeholder group for rows that will not be read. It has no nulls in `columns`."""
         none = np.zeros(1, np.int64)
         return cls(
             files=(DataFile(path="", size=0),),

@@ -1,6 +1,6 @@
 """Read the footers and row groups of Parquet files.
 
-Consecutive pieces of one row group are decoded once. Several threads fetch remote data in advance.
+Consecutive pieces of the same row group are decoded together. Several threads fetch remote data in advance.
 """
 
 import contextlib
@@ -22,17 +22,17 @@ from pipelines.prepare.sources.resolve.data_files import DataFile
 from tfrecord_io.errors import SourceError
 from tfrecord_io.shown import some, visible_line, without_access
 
-# Limits for reading row groups in place. Row groups are shuffled and decoded as a whole.
+# Largest row groups that are read in place, since a row group is shuffled and decoded as a whole.
 MOST_ROWS_IN_PLACE = 4_000
 MOST_BYTES_IN_PLACE = 16 << 20
-# Footer keys of an ingested part.
+# Keys in the footer of an ingested part.
 SHARD_ROWS = b"prep_tfrecords.shard_rows"
 NOTES = b"prep_tfrecords.notes"
 
 _THREADS = 32
 # Threads for remote files.
 _READERS = 8
-# Serialized bytes; parsed footers take about eight times as much.
+# Serialized size of all cached footers; in memory they take about eight times as much.
 _CACHED_BYTES = 8 << 20
 # Largest request for neighbouring row groups, their largest decoded size, and the largest hole between two columns that
 # is cheaper to fetch than to skip.
@@ -51,9 +51,9 @@ _locks: dict[DataFile, threading.Lock] = {}
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Footer:
-    """Footer of a file. `is_in_place`: all row groups are small enough to be read in place.
+    """Footer of a Parquet file. `is_in_place`: all row groups are small enough to be read without ingest.
 
-    The `nulls` of `groups` don't count nulls inside lists. `notes`: differences from the source, for ingested parts.
+    `groups.nulls` doesn't count nulls inside lists. `notes`: warnings about the content of an ingested part, by kind.
     """
 
     schema: pa.Schema
@@ -63,7 +63,7 @@ class Footer:
 
 
 def read_footers(files: Sequence[DataFile], columns: Collection[str] | None) -> list[Footer]:
-    """Read the footers of Parquet files in order, with the byte sizes of `columns` (None: all).
+    """Read the footers of Parquet files. Their byte sizes count `columns`, or all columns if it is None.
 
     Raises: SourceError if a file is unreadable, damaged or changed.
     """
@@ -97,7 +97,7 @@ def _remedy(file: DataFile) -> str:
 
 
 def _leaves(schema: pq.ParquetSchema, columns: Collection[str] | None) -> tuple[list[int], dict[str, int]]:
-    """Return the columns' Parquet leaves, and by name the positions of those that are not in lists."""
+    """Return the file's leaf indices for the columns, and by name the positions in them of leaves outside lists."""
     leaves: list[int] = []
     flat: dict[str, int] = {}
     for index, column in enumerate(schema):
@@ -152,15 +152,16 @@ def _footer(
 
 
 def _narrow(values: np.ndarray) -> np.ndarray:
-    """Return int64 values as int32 if they fit, because there may be 100 million."""
+    # saves memory: there may be 100 million values
     return values.astype(np.int32) if values.max(initial=0) < 2**31 else values.copy()
 
 
 def read_rows(
     pieces: Pieces, columns: Sequence[str], *, types: pa.Schema, addresses: Mapping[str, str]
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield (number of the first row, record batch with `columns`) for each piece.
+    """Yield the number of the first row, and a record batch with `columns`, for each piece.
 
+    `types`: schema to cast the columns to. `addresses`: addresses with credentials, by the address without them.
     Raises: SourceError if a file is missing, changed or damaged, or a column can't be cast.
     """
     wanted = stored_columns.schema_of(types, columns)
@@ -266,7 +267,7 @@ def _read_groups(
 
 
 def read_group(file: DataFile, group: int, types: pa.Schema) -> Iterator[pa.Table]:
-    """Yield the rows of a row group in tables of about 16 MB. Raises: SourceError if it can't be decoded."""
+    """Yield a row group, cast to `types`, in tables of about 16 MB. Raises: SourceError if it can't be decoded."""
     held, num_bytes = list[pa.RecordBatch](), 0
     with _decoding(file, group), access.opened(file, {}) as handle:
         for batch in _decoded(file, handle, [group], types):
@@ -282,10 +283,10 @@ def read_group(file: DataFile, group: int, types: pa.Schema) -> Iterator[pa.Tabl
 def _decoded(
     file: DataFile, handle: pa.NativeFile, groups: Sequence[int], wanted: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of row groups in small batches: a dictionary may be 70 kB in a file and gigabytes when decoded.
+    """Yield rows in small batches, because 70 kB of a dictionary-encoded column may be gigabytes when decoded.
 
-    Texts are read as dictionaries and measured before they are expanded. pyarrow 25 can't read nested dictionaries, so
-    their batches have few rows.
+    Texts are read as dictionaries and measured before they are expanded. pyarrow 25 can't do so for nested texts, so
+    files with nested texts are read in batches of few rows.
     """
     metadata = _metadata(file, handle)
     chunks = [metadata.row_group(group).column(leaf) for group in groups for leaf in range(metadata.num_columns)]

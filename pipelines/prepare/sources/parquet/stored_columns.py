@@ -1,8 +1,9 @@
 """Select stored columns and struct fields by dotted names, and cast them to the types of the split.
 
 `translation.en` is the field `en` of the column `translation`; a column named `translation.en` takes precedence. A
-field of a null struct is null. Like `datasets`, files are cast to the types of the first file: dictionaries to strings,
-integers if all values fit, lists by item, and structs by field name, with nulls for missing fields.
+field of a null struct is null. As in `datasets`, files are cast to the types of the first file: dictionaries to
+strings, integers to other sizes if all values fit, lists item by item, and structs by field name, with nulls for
+missing fields.
 """
 
 import re
@@ -18,7 +19,7 @@ _ELSEWHERE = "as in the first file or the dataset card"
 
 
 def path_of(fields: pa.Schema | pa.StructType, name: str) -> tuple[str, ...] | None:
-    """Return the path to `name`: the column, then the struct fields; None if it doesn't exist."""
+    """Return the path to a column or struct field, such as ('translation', 'en'); None if it doesn't exist."""
     if fields.get_field_index(name) >= 0:
         return (name,)
     parts = name.split(".")
@@ -31,7 +32,7 @@ def path_of(fields: pa.Schema | pa.StructType, name: str) -> tuple[str, ...] | N
 
 
 def field_of(schema: pa.Schema, name: str) -> pa.Field | None:
-    """Return the Arrow field of a column or struct field under its full `name`, or None."""
+    """Return the Arrow field of a column or struct field, under its full `name`; None if it doesn't exist."""
     if (path := path_of(schema, name)) is None:
         return None
     field = schema.field(path[0])
@@ -41,7 +42,7 @@ def field_of(schema: pa.Schema, name: str) -> pa.Field | None:
 
 
 def schema_of(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
-    """Return the schema of the columns and struct fields `names`. Raises: KeyError."""
+    """Return the schema of the columns and struct fields `names`. Raises: KeyError if one doesn't exist."""
     fields = {name: field_of(schema, name) for name in names}
     if missing := [name for name, field in fields.items() if field is None]:
         raise KeyError(f"no column {missing[0]!r}")
@@ -49,7 +50,7 @@ def schema_of(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
 
 
 def column_of(rows: pa.Table | pa.RecordBatch, name: str) -> pa.ChunkedArray | pa.Array | None:
-    """Return the values of a column or struct field, or None."""
+    """Return the values of a column or struct field; None if it doesn't exist."""
     if (path := path_of(rows.schema, name)) is None:
         return None
     column = rows.column(path[0])
@@ -57,15 +58,16 @@ def column_of(rows: pa.Table | pa.RecordBatch, name: str) -> pa.ChunkedArray | p
 
 
 def select(rows: pa.Table | pa.RecordBatch, names: Sequence[str]) -> pa.Table | pa.RecordBatch:
-    """Select the columns and struct fields `names`, in this order. Raises: KeyError."""
+    """Select the columns and struct fields `names`, in this order. Raises: KeyError if one doesn't exist."""
     schema = schema_of(rows.schema, names)
     return type(rows).from_arrays([column_of(rows, name) for name in names], schema=schema)
 
 
 def require_castable(schema: pa.Schema, types: pa.Schema, *, where: str, as_named: bool = False) -> None:
-    """Check that columns of `schema` can be cast to `types`, without a change of values unless `as_named`.
+    """Check that the columns of the file `where` can be cast to `types`.
 
-    `as_named`: a card declares the types. Raises: SourceError, naming the file `where`.
+    `as_named`: a dataset card declares the types, so casts may change values. Raises: SourceError if a column is
+    missing or can't be cast.
     """
     for field in types:
         count = len(schema.get_all_field_indices(field.name))
@@ -81,7 +83,7 @@ def require_castable(schema: pa.Schema, types: pa.Schema, *, where: str, as_name
 
 
 def _is_alike(kind: pa.DataType, wanted: pa.DataType) -> bool:
-    """Return False if a cast may change values: 7 to '7', '007' to 7, 2 to True, or a time to another zone."""
+    """Return False if a cast may change values: 7 to '7', '007' to 7, 2 to True, or a time to another time zone."""
     if pa.types.is_dictionary(kind):
         return _is_alike(kind.value_type, wanted)
     if is_list(kind) and is_list(wanted):
@@ -102,7 +104,7 @@ def _form(kind: pa.DataType) -> str:
 
 
 def cast(batch: pa.RecordBatch, types: pa.Schema, *, where: str) -> pa.RecordBatch:
-    """Cast the batch to the columns of `types`, in their order. Raises: SourceError, naming `where`."""
+    """Cast a batch of the file `where` to the schema `types`. Raises: SourceError if a column can't be cast."""
     if batch.schema.equals(types):
         return batch
     columns = [_cast_column(batch.column(field.name), field, where=where) for field in types]

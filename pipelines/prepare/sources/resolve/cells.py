@@ -1,8 +1,8 @@
-"""Keep cells of CSV and TSV files as the characters in the file.
+"""Keep the cells of CSV and TSV files exactly as written in the file.
 
 In `datasets`, pandas infers types for every 10,000 rows: `007` may be text in one chunk and 7 in the next. So all cells
-are read as text. Labels, kept columns and inputs of functions are then `parsed` as numbers or booleans, unless the
-first 10,000 rows hold another spelling, such as 007 or +7.
+are read as text. Labels, kept columns and inputs of user functions are then parsed as numbers or booleans, unless the
+first 10,000 rows contain a spelling such as 007 or +7.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ _SPELLINGS = ("converters", "thousands", "true_values", "false_values")
 
 
 def as_written(listing: SourceListing, config: SourceConfig) -> tuple[SourceListing, Any]:
-    """Return the listing with a builder that reads cells as text, and the features to parse them to."""
+    """Return the listing with a builder that reads all cells as text, and the features to parse the text to."""
     import datasets
 
     (builder,), string = listing.builders.values(), datasets.Value("string")
@@ -81,15 +81,15 @@ def _can_be(cells: pa.ChunkedArray | pa.Scalar, kind: pa.DataType) -> bool:
 
 
 def delimiter_of(builder: Any) -> str:
-    """Return the delimiter if the files are CSV and quotes may enclose cells, or else an empty string."""
+    """Return the delimiter of CSV files in which quotes may enclose cells; for other files, an empty string."""
     config = builder.config
     return (config.delimiter or config.sep) if builder.name == "csv" and config.quoting == 0 else ""
 
 
 def parsed(table: pa.Table, types: pa.Schema, *, row: int, notes: MutableMapping[str, str], where: str) -> pa.Table:
-    """Parse numbers and booleans to `types`; add a note on numbers that change, such as +7.
+    """Parse text cells to the numbers and booleans of `types`; add to `notes` if a number changes, as +7 does.
 
-    `row` is the number of the table's first row in the file `where`. Raises: SourceError if a cell can't be parsed.
+    `row`: number of the table's first row in the file `where`. Raises: SourceError if a cell can't be parsed.
     """
     columns = []
     for field, cells in zip(types, table.columns, strict=True):
@@ -125,7 +125,7 @@ def _values(column: pa.ChunkedArray, field: pa.Field, row: int, where: str) -> p
 
 
 def note_joined(table: pa.Table, delimiter: str, *, row: int, notes: MutableMapping[str, str], where: str) -> None:
-    r"""Add a note if a quoted cell holds lines that look like rows, as after a stray quote.
+    r"""Add to `notes` if a quoted cell contains lines that look like rows, as after a stray quote:
 
     one \t 0
     "two \t 1        the cell `two\t1\nthree\t0\nfour` of a single row
@@ -151,7 +151,7 @@ def note_joined(table: pa.Table, delimiter: str, *, row: int, notes: MutableMapp
 
 
 def _look_like_rows(lines: list[list[str]], table: pa.Table, *, but: int) -> bool:
-    """Return whether the cells of `lines`, in columns with few distinct values (such as labels), have known values."""
+    """Return whether the cells of `lines` have known values in columns with few values, such as labels."""
     for index, column in enumerate(table.columns):
         known = set(map(str, pc.unique(column).to_pylist()))
         has_few = index > but and pa.types.is_string(column.type) and 2 * len(known) <= len(column)

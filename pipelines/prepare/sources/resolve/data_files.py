@@ -46,12 +46,12 @@ _VERSION_KEYS = ("generation", "etag", "ETag", "md5Hash", "crc32c")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DataFile:
-    """Data file of the source, or an `ingested` part.
+    """Data file of the source, or an `ingested` Parquet part.
 
     `path`: absolute local path or address. It may contain credentials, so show it through `shown.without_access`.
-    `name`: its name in the manifest. `version`: generation or etag of a remote file; empty if the address pins it or
-    the service reports none. `tag`: `xxh3:...` or the service's digest; empty before `identify`. `stamp`: result of
-    `stamp_of` for a local file.
+    `name`: the file's name in the manifest. `version`: generation or etag of a remote file; empty if the address fixes
+    the content or the service reports none. `tag`: `xxh3:...` or the service's digest; empty before `identify`.
+    `stamp`: result of `stamp_of`, for local files.
     """
 
     path: str
@@ -64,26 +64,26 @@ class DataFile:
 
     @property
     def as_planned(self) -> DataFile:
-        """File as plans record it, without credentials (see `RowReader.addresses`)."""
+        """The file as stored in plans: without name, tag and credentials (see `RowReader.addresses`)."""
         version = "" if self.stamp is not None else self.version
         return dataclasses.replace(self, path=without_access(self.path), name="", tag="", version=version)
 
     @property
     def entry(self) -> dict[str, Any]:
-        """Entry of the file in the dataset's identity."""
+        """The file's entry in the identity of the dataset."""
         is_our_digest = self.tag.startswith(_DIGEST)
         tag = {"xxh3": self.tag.removeprefix(_DIGEST)} if is_our_digest else {"mark": self.tag}
         return {"name": self.name, "bytes": self.size, **tag}
 
 
 def is_same_file(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
-    """Return whether two `DataFile.entry` describe the same file; names may differ if a digest covers only content."""
+    """Return whether two values of `DataFile.entry` are one file. Names may differ if digests are of the content."""
     ignored = {"split", *(["name"] if "xxh3" in before or len(str(before.get("mark"))) in (40, 64) else [])}
     return all(before.get(key) == now.get(key) for key in {*before, *now} - ignored)
 
 
 def with_first(files: Sequence[DataFile], entries: Sequence[Mapping[str, Any]]) -> list[DataFile]:
-    """Return the files, beginning with the files of `entries` in their order."""
+    """Return the files in a new order: first those in `entries`, in their order, then all others."""
     first, rest = [], list(files)
     for entry in entries:
         same = [file for file in rest if is_same_file(entry, file.entry)]
@@ -99,17 +99,17 @@ def is_pinned(path: str) -> bool:
 
 
 def version_of(info: Mapping[str, Any]) -> str:
-    """Return the version of the content from a file system's `info`, or an empty string."""
+    """Return the version of a file from its file system's metadata `info`; empty if there is none."""
     return next((str(info[key]) for key in _VERSION_KEYS if info.get(key)), "")
 
 
 def stamp_of(status: os.stat_result) -> int:
-    """Return a 63-bit digest of a local file's inode and times, to detect replacement."""
+    """Return a 63-bit digest of a local file's inode and times, which changes if the file is replaced."""
     return xxhash.xxh3_64_intdigest(f"{status.st_ino} {status.st_mtime_ns} {status.st_ctime_ns}".encode()) >> 1
 
 
 def is_folder(dataset: str) -> bool:
-    """Return whether a path or address names a folder. Raises: SourceError."""
+    """Return whether a path or address names a folder. Raises: SourceError if it can't be read."""
     if (path := storage.local_path(dataset)) is not None:
         return os.path.isdir(path)
     if is_web(dataset) or _is_glob(dataset):
@@ -119,9 +119,9 @@ def is_folder(dataset: str) -> bool:
 
 
 def list_folder(folder: str) -> tuple[list[DataFile], bool]:
-    """Return the visible files in a folder, sorted, and whether it contains outputs of builds.
+    """Return the visible files in a folder, sorted, and whether the folder contains outputs of builds.
 
-    Raises: SourceError if it can't be listed, or is the output of a build.
+    Raises: SourceError if the folder can't be listed, or is itself the output of a build.
     """
     infos, root = _below(folder)
     # If --output is inside the source, each run of a command would otherwise see different files.
@@ -161,7 +161,7 @@ def list_files(dataset: str) -> list[DataFile]:
 
 
 def describe(path: str, *, name: str = "") -> DataFile:
-    """Describe one file, local or remote. Raises: FileNotFoundError; SourceError."""
+    """Return the metadata of a local or remote file. Raises: FileNotFoundError; SourceError if it can't be read."""
     with storage.as_source_error(path):
         if (local := storage.local_path(path)) is None:
             return _remote_file(path, storage.describe(path), name=name)
@@ -170,7 +170,7 @@ def describe(path: str, *, name: str = "") -> DataFile:
 
 
 def identify(files: Sequence[DataFile]) -> list[DataFile]:
-    """Return the files with their tags. Raises: SourceError if one is gone, unreadable, or changes."""
+    """Return the files with their tags. Raises: SourceError if a file is missing, unreadable or changing."""
     return list(ordered_map(_identified, files, threads=min(_THREADS, len(files))))
 
 
@@ -224,14 +224,14 @@ def _info(address: str) -> Mapping[str, Any] | None:
 
 
 def _is_visible(path: str, pattern: str) -> bool:
-    """Return whether a path has no more hidden or special parts than `pattern`, the rule of `datasets`."""
+    # As in `datasets`: a path may have no more hidden or special parts than the pattern.
     hidden, asked_hidden = (sum(part.startswith(".") for part in text.split("/")) for text in (path, pattern))
     special, asked_special = (sum(part.startswith("__") for part in text.split("/")[:-1]) for text in (path, pattern))
     return hidden <= asked_hidden and special <= asked_special
 
 
 def _is_transient(error: BaseException) -> bool:
-    """Return whether to retry: only after a response, since an address without one is probably misspelled."""
+    # An address without any response is probably misspelled.
     return storage_errors.status_of(error) is not None and storage_errors.is_transient(error)
 
 

@@ -14,9 +14,9 @@ import pyarrow as pa
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Column:
-    """Column of a split: its Arrow type `kind`, and its feature in `datasets` as `text` for messages.
+    """Column of a split. `kind`: its Arrow type. `text`: its feature in `datasets`, as text for messages.
 
-    `classes`: class names of a ClassLabel, also one in a list.
+    `classes`: class names of a ClassLabel, or of a list of them. `fields`: fields of a struct.
     """
 
     kind: pa.DataType
@@ -33,7 +33,7 @@ class Columns(dict[str, Column]):
         return pa.schema([(name, column.kind) for name, column in self.items()])
 
     def with_fields(self) -> Columns:
-        """Return the columns and the fields of structs, such as `translation.en` (see `stored_columns`)."""
+        """Return these columns and the fields of structs, which are named as in `translation.en`."""
         within = {
             f"{name}.{inner}": column
             for name, outer in self.items()
@@ -43,9 +43,9 @@ class Columns(dict[str, Column]):
 
 
 def columns_of(schema: pa.Schema, features: Any = None) -> Columns:
-    """Return the columns of files with this schema, described by `features` or the schema's metadata.
+    """Return the columns of files with this schema. `features` describe them, by default from the schema's metadata.
 
-    A column of a type that `datasets` doesn't know keeps its stored type.
+    A column with a type that `datasets` doesn't know keeps its stored type.
     """
     described = features if features is not None else _features_of(schema)
     fields = schema if described is None else described.arrow_schema
@@ -61,7 +61,7 @@ def _features_of(schema: pa.Schema) -> Any | None:
 
 
 def without_views(features: Any) -> Any:
-    """Replace string and binary views by plain types, because few functions accept views."""
+    """Replace string and binary views in features with plain types, because few functions accept views."""
     text = json.dumps(features.to_dict())
     plain = re.sub(r'("dtype": "(?:string|binary))_view"', r'\1"', text)
     return features if plain == text else type(features).from_dict(json.loads(plain))

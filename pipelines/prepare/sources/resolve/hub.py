@@ -1,4 +1,4 @@
-"""Resolve Hub datasets to commits, and explain errors of the Hub's client."""
+"""Resolve datasets on the Hugging Face Hub to commits, and explain errors of the Hub's client."""
 
 import contextlib
 import dataclasses
@@ -22,7 +22,10 @@ _NO_SUCH = "no such dataset, file or folder"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Repository:
-    """Hub dataset at one commit. `needs_token`: private or gated. `folder`: its copy in the Hub's cache, if offline."""
+    """Dataset on the Hub at one commit. `needs_token`: it is private or gated.
+
+    `folder`: its copy in the Hub's cache, which is used with HF_HUB_OFFLINE; None if it is read from the Hub.
+    """
 
     name: str
     commit: str
@@ -34,7 +37,7 @@ class Repository:
         return f"{_DATASETS}{self.name}@{self.commit}"
 
     def name_of(self, path: str) -> str:
-        """Return the path of a file relative to the repository."""
+        """Return the path of a file in the repository, without the repository's address or folder."""
         return path[len(self.folder or self.root) :].lstrip("/")
 
 
@@ -47,7 +50,7 @@ def is_repository(dataset: str) -> bool:
 
 
 def repository(dataset: str, *, revision: str | None) -> Repository:
-    """Resolve a dataset to the current commit of `revision` (default: the main branch). Raises: SourceError."""
+    """Find the current commit of `revision` (default: the main branch). Raises: SourceError if there is none."""
     import huggingface_hub
     from huggingface_hub import constants
 
@@ -101,7 +104,7 @@ def _cached(name: str, *, revision: str | None) -> Repository:
 
 @contextlib.contextmanager
 def as_source_error(dataset: str) -> Iterator[None]:
-    """Turn errors of the Hub's client into a SourceError with a remedy; let others pass."""
+    """Within the context, turn errors of the Hub's client into a SourceError with a remedy."""
     from huggingface_hub import errors
 
     remedies = {
@@ -133,9 +136,9 @@ def as_source_error(dataset: str) -> Iterator[None]:
 
 
 def read_range(address: str, start: int, stop: int) -> bytes:
-    """Read bytes [start, stop) of `hf://datasets/NAME@COMMIT/FILE`.
+    """Read the bytes [start, stop) of a file at `hf://datasets/NAME@COMMIT/FILE`.
 
-    Raises: FileNotFoundError; SourceError if access is refused; errors of the client.
+    Raises: FileNotFoundError; SourceError if access is refused; other errors of the Hub's client.
     """
     import huggingface_hub.utils
     from huggingface_hub import errors

@@ -1,14 +1,14 @@
-"""Keep values of JSON files as the characters in the file.
+"""Keep the values of JSON files exactly as written in the file.
 
-`datasets` infers the types of each chunk of a file, and casts it to the types of the first rows. Here texts that look
-like times stay texts, and casts that change characters raise LateKeysError (see `library.reading`):
+`datasets` infers the types of each chunk of a file, and casts the chunk to the types of the first rows. Here texts that
+look like times stay texts, and casts that change characters raise LateKeysError (see `library.reading`):
 
     in the file                      first rows    `datasets` gives
     1.0, 12345678901234567890        text          1, 1.23...e+19
     "007", true                      int64         7, 1
     "a" and 5 in a column            text          "a" in quotes, 5
 
-In an array of rows, `datasets` turns 1e-12 into 0.0; here it stays.
+If a file is one JSON array of rows, `datasets` turns 1e-12 into 0.0; here the number stays.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ _OTHER_SPELLINGS = (
 
 @contextlib.contextmanager
 def as_written() -> Iterator[None]:
-    """Make the JSON reader of `datasets` keep text as text, and refuse casts that change characters."""
+    """Within the context, the JSON reader of `datasets` keeps values as written, or refuses to cast them."""
     from datasets.packaged_modules.json import json as reader
 
     cast, read = reader.table_cast, reader.pandas_read_json

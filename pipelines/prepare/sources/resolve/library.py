@@ -60,7 +60,7 @@ _lock = threading.RLock()
 
 @contextlib.contextmanager
 def quiet() -> Iterator[Any]:
-    """Yield `datasets` with quiet settings, to one thread at a time, and restore the user's."""
+    """Yield `datasets` with quiet settings, to one thread at a time; restore the user's settings afterwards."""
     import datasets
     from huggingface_hub.utils import logging as hub_logging
 
@@ -84,7 +84,7 @@ def quiet() -> Iterator[Any]:
 
 
 def open_builder(path: str, **options: Any) -> Any:
-    """Call `load_dataset_builder` without keeping its cache, which would only hold locks."""
+    """Call `load_dataset_builder` with a temporary cache folder, because it would contain only locks."""
     with quiet() as datasets, contextlib.ExitStack() as restored, warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # from readers that a later release will drop
         # `datasets` lists a folder for each of its 66 patterns: 1.3 ms of CPU time per file, or 0.5 ms with a cache.
@@ -95,7 +95,7 @@ def open_builder(path: str, **options: Any) -> Any:
 
 
 def listed(splits: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    """Return `data_files` for existing files, so that `datasets` doesn't check each one again."""
+    """Return the argument `data_files` for existing files, so that `datasets` doesn't check them again."""
     from datasets.data_files import DataFilesList
 
     return {split: DataFilesList(list(paths), [()] * len(paths)) for split, paths in splits.items()}
@@ -107,18 +107,18 @@ def splits_of(builder: Any) -> dict[str, list[str]]:
 
 
 def with_files(builder: Any, splits: Mapping[str, Sequence[str]], *, features: Any = None) -> Any:
-    """Return a copy of a builder that reads other files, with the same features by default."""
+    """Return a copy of a builder that reads `splits`, the paths by split, by default with the same features."""
     features = features or builder.info.features
     options = options_of(builder.config)
     return with_ours(open_builder(builder.name, data_files=listed(splits), features=features, **options))
 
 
 def with_members(builder: Any) -> Any:
-    """Replace tar archives with their members, because `datasets` doesn't unpack them in streams.
+    """Return a builder that reads the members of tar archives, which `datasets` doesn't unpack in streams.
 
-    If the builder has options, its reader opens the members: `datasets` ignores options like `delimiter` for folders.
-    Raises: OSError or tarfile.TarError if an archive can't be read; SourceError if an address can't contain a
-    member's name.
+    A builder with options is always opened again by its reader's name, because `datasets` ignores options such as
+    `delimiter` for folders. Raises: OSError or tarfile.TarError if an archive can't be read; SourceError if an address can't
+    contain a member's name.
     """
     files = members = splits_of(builder)
     if builder.name != "webdataset":
@@ -127,7 +127,7 @@ def with_members(builder: Any) -> Any:
 
 
 def members(path: str) -> list[str]:
-    """Return the file names in a zip or tar archive; none for other files. Raises: like `with_members`."""
+    """Return the names in a zip or tar archive; for other files, an empty list. Raises: like `with_members`."""
     if path.endswith(".zip"):
         return sorted(fsspec.core.url_to_fs(f"zip://::{path}")[0].find(""))
     return [inner.partition("::")[0].removeprefix("tar://") for inner in _members(path) if inner != path]
@@ -153,7 +153,7 @@ def _members(path: str) -> list[str]:
 
 
 def options_of(config: Any) -> dict[str, Any]:
-    """Return the options of a reader that differ from its defaults."""
+    """Return the options of a builder's `config` that differ from the reader's defaults."""
     default = type(config)()
     fixed = {"name", "version", "data_dir", "data_files", "description", "features"}
     names = [field.name for field in dataclasses.fields(config) if field.name not in fixed]
@@ -161,7 +161,7 @@ def options_of(config: Any) -> dict[str, Any]:
 
 
 def with_ours(builder: Any) -> Any:
-    """Set the option of `_OURS` in a builder, unless the user has set it, or types of JSON are unknown."""
+    """Set this package's default option of a reader (`_OURS`), unless the user set it, or JSON types are unknown."""
     option, default, ours = _OURS.get(builder.name, ("", None, None))
     is_untyped = builder.name == "json" and builder.info.features is None
     if option and not is_untyped and getattr(builder.config, option) == default:
@@ -170,19 +170,19 @@ def with_ours(builder: Any) -> Any:
 
 
 def asked_options(builder: Any) -> dict[str, Any]:
-    """Return the options of a builder from the user, a card or file names, without ours."""
+    """Return a builder's options that come from the user, a card or file names, not from `with_ours`."""
     option, _, ours = _OURS.get(builder.name, ("", None, None))
     of_build = [(option, ours), (AGENT_TRACES, False)]
     return {name: value for name, value in options_of(builder.config).items() if (name, value) not in of_build}
 
 
 class LateKeysError(SourceError):
-    """JSON lines have keys or types that don't occur in the first chunk."""
+    """JSON lines have keys or types that do not occur in the first chunk of the file."""
 
 
 @contextlib.contextmanager
 def reading(where: Callable[[], str], *, remedy: str = CORRECT, reader: str = "") -> Iterator[None]:
-    """Turn errors during reading into SourceError; `where` names the place."""
+    """Within the context, turn errors of a reader into SourceError. `where` returns the place for the message."""
     try:
         yield
     except PrepError:
@@ -194,7 +194,6 @@ def reading(where: Callable[[], str], *, remedy: str = CORRECT, reader: str = ""
 
 
 def _explained(error: Exception, remedy: str, reader: str) -> tuple[str, str]:
-    """Return the cause and the remedy of an error of a reader. `remedy`: the default."""
     smaller = "write it again with row_group_size=10" if reader == "parquet" else "convert it to Parquet"
     if isinstance(error, UnicodeDecodeError):
         odd = error.object[error.start : error.start + 8]
@@ -245,8 +244,8 @@ def require_split_names(names: Iterable[str], *, where: str) -> None:
 class SourceListing:
     """Splits of a dataset and their files, both in the order of `datasets`.
 
-    `kind`: reader of `datasets`, such as `json`. `described`: further entries of the identity. `builders`: one for all
-    splits under the key None, or one by split name (`save_to_disk`).
+    `kind`: reader of `datasets`, such as `json`. `described`: further entries of the identity. `builders`: a builder
+    for all splits under the key None, or, for `save_to_disk`, a builder by split name.
     """
 
     kind: str
@@ -271,7 +270,7 @@ class SourceListing:
         return [{**file.entry, "split": split} for split, files in self.splits.items() for file in files]
 
     def with_first(self, entries: Sequence[Mapping[str, Any]]) -> "SourceListing":
-        """Return the listing with the files of `entries` first in their splits, in this order."""
+        """Return the listing with each split's files in a new order: first those in `entries`, in their order."""
         splits = {
             name: data_files.with_first(files, [entry for entry in entries if entry["split"] == name])
             for name, files in self.splits.items()
@@ -288,24 +287,24 @@ class SourceListing:
 
     @property
     def batch_rows(self) -> int:
-        """Rows per read: 1 for generator-based readers, since `datasets` infers types per batch."""
+        """Rows per read: 1 for generator-based readers, because `datasets` infers types for each batch."""
         import datasets
 
         is_generated = any(isinstance(builder, datasets.GeneratorBasedBuilder) for builder in self.builders.values())
         return 1 if is_generated else _ROWS
 
     def features_of(self, split: str) -> Any | None:
-        """Return the features from the card or the user, or None."""
+        """Return the features of a split that the card or the user declares, or None."""
         return self.builders[split if split in self.builders else None].info.features
 
     @functools.cached_property
     def streams(self) -> dict[str, Any]:
-        """IterableDatasets by split. Features not given are inferred from the first rows, in a child process."""
+        """An IterableDataset by split. Missing features are inferred from the first rows, in a child process."""
         return in_child(_open, self.builders)
 
 
 def in_child(function: Callable[..., Any], builders: Mapping[str | None, Any]) -> Any:
-    """Call a function that reads rows: in a child process if the reader may crash and a child can see the files."""
+    """Call `function` with `builders`, in a child process if the reader may crash and a child can see the files."""
     files = [path for builder in builders.values() for paths in splits_of(builder).values() for path in paths]
     reader = next(iter(builders.values())).name
     is_safe = reader == "parquet" or are_small_texts(reader, files)
@@ -343,13 +342,13 @@ def is_seen_by_others(paths: Iterable[str]) -> bool:
 
 
 def are_small_texts(reader: str, paths: Sequence[str]) -> bool:
-    """Return whether all files are small plain texts, read faster than a child starts."""
+    """Return whether all files are plain texts, so small that reading is faster than starting a child process."""
     is_plain = reader == "text" and all(path.endswith(".txt") and "://" not in path for path in paths)
     return is_plain and sum(map(os.path.getsize, paths)) < _SMALL_BYTES
 
 
 def shards_of(dataset: Any) -> Iterator[Any]:
-    """Yield the shards of a stream in order, divided recursively: one division into n shards costs O(n)."""
+    """Yield the shards of a stream in order. Dividing recursively is faster: one division into n shards is O(n)."""
     count = min(dataset.num_shards, _CUT)
     if count <= 1:
         yield dataset
@@ -359,7 +358,7 @@ def shards_of(dataset: Any) -> Iterator[Any]:
 
 
 def features_of_rows(splits: Mapping[str, Any]) -> Any:
-    """Return the features of the first rows, which `load_dataset` uses for all rows. Raises: SourceError."""
+    """Return the features of the first rows, which `load_dataset` uses for all. Raises: SourceError without rows."""
     import datasets
 
     # By shard, because a stream would read further files to fill a batch.

@@ -23,7 +23,7 @@ _ADDRESS = re.compile(r"(lines://)?(?P<start>\d+)-(?P<stop>\d+)(?P<path>/.*)")
 
 
 def ranges_of(file: DataFile, *, kind: str) -> list[str]:
-    """Return the addresses of the ranges of a large local file with one row per line; for other files, the path."""
+    """Return addresses of byte ranges of a large local file with one row per line; for other files, only the path."""
     is_plain = file.path.lower().endswith((".jsonl", ".ndjson", ".json", ".txt"))
     if file.size <= _LARGE_BYTES or "://" in file.path or not is_plain:
         return [file.path]
@@ -44,7 +44,7 @@ def _begins_with_row(path: str) -> bool:
 
 
 class LineRanges(fsspec.AbstractFileSystem):
-    """fsspec file system of byte ranges of local files."""
+    """fsspec file system that opens byte ranges of local files."""
 
     protocol = PROTOCOL
     cachable = False
@@ -54,7 +54,7 @@ class LineRanges(fsspec.AbstractFileSystem):
         return path.removeprefix(f"{PROTOCOL}://")
 
     def info(self, path: str, **_: Any) -> dict[str, Any]:
-        """Return the metadata of a range; `size` is the byte range, before alignment to lines."""
+        """Return the metadata of a range. `size` is its length in bytes before alignment to lines."""
         start, stop = _parsed(path)[:2]
         return {"name": self._strip_protocol(path), "type": "file", "size": stop - start}
 

@@ -1,4 +1,4 @@
-"""Map --source-option and --data-files to arguments of `load_dataset`, and its errors to errors with a remedy."""
+"""Turn --source-option and --data-files into arguments of `load_dataset`, and its errors into errors with a remedy."""
 
 import contextlib
 import hashlib
@@ -69,7 +69,7 @@ def _instead(name: str, value: str, dataset: str) -> str:
 
 
 def arguments(config: SourceConfig) -> dict[str, Any]:
-    """Return the arguments of `load_dataset`: patterns of --data-files by split, and reader options."""
+    """Return arguments for `load_dataset`: the patterns of --data-files by split, and options of the reader."""
     files: dict[str, list[str]] = {}
     for text in config.data_files:
         split, equals, pattern = text.partition("=")
@@ -82,7 +82,7 @@ def arguments(config: SourceConfig) -> dict[str, Any]:
 
 
 def text_dtypes(config: SourceConfig) -> frozenset[str]:
-    """Return the columns that `--source-option dtype=…` reads as text. Raises: ConfigError."""
+    """Return the columns that `--source-option dtype=…` reads as text. Raises: ConfigError for other types."""
     dtypes = _options(config).get("dtype", {})
     if not isinstance(dtypes, dict) or not set(dtypes.values()) <= {"str", "string", "object"}:
         raise ConfigError(
@@ -104,7 +104,7 @@ def _value(text: str) -> Any:
 
 
 def described(config: SourceConfig) -> dict[str, Any]:
-    """Return the options in effect, without credentials, for the source's identity."""
+    """Return the user's options, without credentials, for the identity of the source."""
     parts = (option.partition("=") for option in config.source_options)
     options = {key: without_access(value) for key, _, value in parts if key != "chunksize"}
     entry = {
@@ -124,10 +124,11 @@ def largest_chunk(files: Iterable[DataFile]) -> int:
 def resolved(
     config: SourceConfig, builder: Any | None, files: Sequence[DataFile], *, is_pinned: bool
 ) -> dict[str, Any]:
-    """Return a card's options and features, unless a revision pins them, and the chunk size of JSON files.
+    """Return, for the source's identity, the options and features of a card and the chunk size of JSON files.
 
-    The chunk size may change values: in a nested object, 1 becomes 1.0 if its chunk also holds 1.5. Sizes that hold
-    whole files count as equal. The size `largest_chunk` is left out, because a build may choose it.
+    The card is left out if a revision pins it. The chunk size is included because it may change values: in a nested
+    object, 1 becomes 1.0 if its chunk also contains 1.5. All sizes that hold whole files count as equal. The size
+    `largest_chunk` is left out, because a build may choose it.
     """
     options, entry = _options(config), {}
     if builder is not None and not is_pinned:
@@ -148,7 +149,7 @@ def resolved(
 
 @contextlib.contextmanager
 def as_source_error(config: SourceConfig) -> Iterator[None]:
-    """Turn errors of `datasets` into errors with a remedy."""
+    """Within the context, turn errors of `datasets` into errors with a remedy."""
     where = without_access(config.dataset)
     options = [*_options(config)] + ["sample_by"] * bool(config.sample_by)
     try:

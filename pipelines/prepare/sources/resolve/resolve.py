@@ -55,7 +55,7 @@ _log = logging.getLogger(__name__)
 
 
 def resolve(config: SourceConfig) -> SourceListing:
-    """Resolve the dataset to its splits, and their files with versions. Raises: SourceError."""
+    """Find the splits of the dataset, and their files with versions. Raises: SourceError; ConfigError."""
     reader_options.require_options(config)
     if not config.object_splits:
         paths.require_dataset(config.dataset, *config.more_paths)
@@ -147,7 +147,7 @@ def _of_listed(files: Sequence[DataFile], config: SourceConfig, *, card: str | N
 
 
 def _visible(path: str) -> str:
-    """Remove the prefixes of hidden files, because `datasets` leaves those out."""
+    # `datasets` would leave out hidden files.
     return re.sub(r"(?<![^/])(\.+|__(?=.*/))(?=.)", "", path)
 
 

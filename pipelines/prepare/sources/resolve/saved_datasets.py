@@ -1,10 +1,10 @@
-"""Read the features and Arrow files of splits in folders that `save_to_disk` wrote.
+"""Find the features and Arrow files of the splits in a folder that `save_to_disk` wrote.
 
     dataset_dict.json          {"splits": ["train", "test"]}, for a DatasetDict only
     train/state.json           {"_data_files": [{"filename": "data-00000-of-00002.arrow"}, ...], "_split": ...}
     train/dataset_info.json    {"features": {...}, ...}
 
-`load_from_disk` would first copy a remote folder to this machine.
+`load_from_disk` is not used, because it first copies a remote folder to this machine.
 """
 
 import json
@@ -30,7 +30,7 @@ def is_saved(folder: str) -> bool:
 
 
 def read(folder: str) -> dict[str, tuple[list[str], Any]]:
-    """Return files, in row order, and features by split. Raises: SourceError for missing or damaged files."""
+    """Return each split's files, in row order, and features. Raises: SourceError if one is missing or damaged."""
     if _content(folder, _DICT) is None:
         loaded = _read(folder, _STATE, lambda state: state.get("_split") if state.get("_data_files") else None)
         return {own_name(str(loaded or "")): _split(folder, "")}

@@ -25,7 +25,7 @@ _LEADS_OUT = re.compile(r"^[/~]|::|://|(^|/)\.\.(/|$)")
 def require_modest_cards(folder: str, *, where: str) -> None:
     """Check that the cards in a folder are small, and name only data inside it.
 
-    Raises: SourceError; yaml.YAMLError if a card is not valid YAML.
+    Raises: SourceError if not; yaml.YAMLError if a card is not valid YAML.
     """
     import yaml
     from huggingface_hub.repocard import REGEX_YAML_BLOCK
@@ -86,7 +86,7 @@ def _is_large(text: str) -> bool:
     nodes = 0
     for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
         if isinstance(event, yaml.AliasEvent):
-            nodes += sizes.get(event.anchor, _MOST_NODES)  # an alias inside its own anchor never ends
+            nodes += sizes.get(event.anchor, _MOST_NODES)  # an alias inside its own anchor would expand without end
         elif isinstance(event, yaml.ScalarEvent):
             nodes += 1
         elif isinstance(event, yaml.CollectionStartEvent):
@@ -111,7 +111,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def require_inside(splits: Mapping[str, Sequence[str]], *, root: str, where: str) -> None:
-    """Check that all resolved files lie in the folder or repository `root`. Raises: SourceError."""
+    """Check that all resolved files lie in the folder or repository `root`. Raises: SourceError if not."""
     from huggingface_hub import constants
 
     # The links of a snapshot lead to the Hub's cache.

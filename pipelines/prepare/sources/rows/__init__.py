@@ -1,1 +1,1 @@
-"""Rows of a job: selected by split, read, changed by user functions, and held out."""
+"""Select the rows of a job by split, read them, apply user functions, and hold rows out."""

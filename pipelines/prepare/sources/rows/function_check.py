@@ -1,6 +1,6 @@
-"""Try user functions on a few hundred rows of each split, to find their columns and the share of kept rows.
+"""Try user functions on a few hundred rows of each split, to find their output columns and the share of kept rows.
 
-A column keeps its class names if no map changes its sampled values.
+A column keeps its class names if the functions don't change its sampled values.
 """
 
 import dataclasses
@@ -34,9 +34,10 @@ def apply_functions(
     *,
     requested: Collection[str],
 ) -> tuple[Mapping[str, RowReader], Mapping[str, Columns]]:
-    """Return readers that apply the functions to the source's splits, and the resulting columns.
+    """Return readers that apply the functions to the splits of the source, and the resulting columns, both by split.
 
-    If the functions fail on a split that is not `requested`, it is left out with a warning. Raises: SourceError.
+    If the functions fail on a split that is not in `requested`, the split is left out with a warning. Raises:
+    SourceError if they fail on a requested split.
     """
     if not functions:
         return readers, columns
@@ -70,9 +71,10 @@ def examine_functions(
     split: str,
     rows: int,
 ) -> tuple[RowFunctions, Columns]:
-    """Try the functions on samples until a row remains; return the functions with their schema, and the new columns.
+    """Try the functions on one sample after another, until they keep at least one row.
 
-    Raises: SourceError if a function fails, or no row of any sample remains.
+    Return them with the schema of their output and the share of kept rows, and the output columns. `samples`: tables,
+    each with a description for messages. Raises: SourceError if a function fails, or keeps no row of any sample.
     """
     seen = 0
     for table, where in samples:

@@ -31,9 +31,10 @@ _NULL = np.uint64(0x9E3779B97F4A7C15)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HashFilter:
-    """Filter of rows by the hash of `columns`: keeps hashes in [low, high) if `held_out`, otherwise all other rows.
+    """Filter that keeps rows with a hash in [low, high) if `held_out` is True, and all other rows if it is False.
 
-    A row with a null is never held out, unless the column is `optional`.
+    The hash is computed from `columns`. A row with a null is never held out, unless the null is in an `optional`
+    column.
     """
 
     columns: tuple[str, ...]
@@ -45,12 +46,12 @@ class HashFilter:
 
     @property
     def share(self) -> float:
-        """Approximate fraction of rows kept, above 0 and below 1."""
+        """Approximate fraction of rows that the filter keeps, above 0 and below 1."""
         share = (self.high - self.low) / HASHES
         return share if self.held_out else 1.0 - share
 
     def reasons(self, batch: pa.RecordBatch) -> np.ndarray:
-        """Return the reason to leave out each row, str objects [n], '' for kept rows."""
+        """Return the reason for leaving out each of n rows, str objects [n], '' for kept rows."""
         seed = int(np.random.SeedSequence([self.seed, _PURPOSE]).generate_state(1, np.uint64)[0])
         hashes = row_hashes([batch.column(name) for name in self.columns], seed=seed) >> _SHIFT
         inside = (hashes >= self.low) & (hashes < self.high)
@@ -60,7 +61,7 @@ class HashFilter:
 
 
 def row_hashes(columns: Sequence[pa.Array], *, seed: int) -> np.ndarray:
-    """Return the hashes of n rows, uint64 [n]. `seed` is below 2^64."""
+    """Return a hash of each of n rows, uint64 [n]. `seed` must be below 2^64."""
     hashes = [_hashes(column, seed) for column in columns]
     return hashes[0] if len(hashes) == 1 else _joined(hashes, seed)
 
@@ -96,7 +97,7 @@ def _joined(hashes: Sequence[np.ndarray], seed: int) -> np.ndarray:
 
 
 def text_buffers(texts: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-    """Return the bytes of n large strings or binaries, uint8, and offsets from 0, int64 [n + 1]."""
+    """Return the joined bytes of n large strings or binaries, uint8, and the offsets of values, int64 [n + 1]."""
     _, offsets, data = texts.buffers()
     ends = np.frombuffer(offsets or bytes(8), np.int64)[texts.offset : texts.offset + len(texts) + 1]
     return np.frombuffer(data or b"", np.uint8)[ends[0] : ends[-1]], ends - ends[0]

@@ -23,16 +23,18 @@ from tfrecord_io.errors import SourceError
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RowFunctions:
-    """User functions that return `schema`; `share`: approximate fraction of kept rows, above 0, up to 1."""
+    """User functions, the schema of their output, and the approximate fraction of rows that they keep."""
 
     functions: tuple[UserFunction, ...]
     schema: pa.Schema
     share: float
 
     def apply(self, batch: pa.RecordBatch, columns: Sequence[str], *, where: str) -> tuple[pa.RecordBatch, np.ndarray]:
-        """Apply the functions; return the `columns` of all n rows and the reasons, object [n], '' for rows that stay.
+        """Apply the functions to n rows; return a batch of `columns`, and the reasons for leaving rows out.
 
-        Raises: SourceError if a function fails, or changes a type of `schema`.
+        The batch has all n rows; filtered rows are null. The reasons are str objects [n], '' for rows that stay.
+        `where`: description of the rows for messages. Raises: SourceError if a function fails, or returns a type other
+        than in `schema`.
         """
         table, reasons = applied(self.functions, pa.Table.from_batches([batch]), where=where)
         wanted = stored_columns.schema_of(self.schema, columns)
@@ -45,9 +47,10 @@ class RowFunctions:
 
 
 def applied(functions: Sequence[UserFunction], table: pa.Table, *, where: str) -> tuple[pa.Table, np.ndarray]:
-    """Apply functions; return the rows that stay, and the reasons of all n rows, object [n], '' for rows that stay.
+    """Apply functions to n rows; return the rows that stay, and the reasons for leaving the others out.
 
-    Raises: SourceError if a function fails.
+    The reasons are str objects [n], '' for rows that stay. `where`: description of the rows for messages. Raises:
+    SourceError if a function fails.
     """
     reasons, numbers = np.full(table.num_rows, "", object), np.arange(table.num_rows)
     for function in functions:
@@ -87,10 +90,11 @@ def describe_rows(first: int, count: int, *, split: str) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RowReader:
-    """Reader of the rows of one split. `split` is its name in messages, `types` the stored columns.
+    """Reader of the rows of one split. `split`: its name in messages. `types`: schema of the stored columns.
 
-    Marks rows that `hold_out` gives to other splits, and `decided` rows (see `unused_rows`). `addresses`: addresses
-    with credentials, by the address without them; only on the launcher.
+    Rows are marked if `hold_out` gives them to other splits, or if they are in `decided`, the duplicate and
+    contaminated rows (see `unused_rows`). `addresses`: addresses with credentials, by the address without them; only on
+    the launcher.
     """
 
     split: str
@@ -102,7 +106,7 @@ class RowReader:
 
     @property
     def schema(self) -> pa.Schema:
-        """Schema of the columns that `read` can return."""
+        """Schema of all columns that `read` can return."""
         return self.types if self.functions is None else self.functions.schema
 
     @property
@@ -112,11 +116,11 @@ class RowReader:
 
     @property
     def share(self) -> float:
-        """Approximate fraction of rows that stay, above 0, up to 1."""
+        """Approximate fraction of rows that stay, above 0 and at most 1."""
         return math.prod(part.share for part in (self.functions, self.hold_out, self.decided) if part is not None)
 
     def read(self, pieces: Pieces, columns: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Yield (number of the first row, record batch with `columns`) for each piece, in order.
+        """Yield the number of the first row, and a record batch with `columns`, for each piece in order.
 
         Filtered rows stay in the batch, and are marked. Raises: SourceError if a file is missing, changed or damaged,
         or a user function fails.
@@ -146,10 +150,10 @@ class RowReader:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SplitSource:
-    """Rows of one split: [start, stop) ranges of row numbers in `source_split`, in the requested order.
+    """Rows of one split of the output: [start, stop) ranges of row numbers in `source_split`, in the requested order.
 
-    `groups`: the located rows; empty on workers. In an append, `ranges` has only the new rows; the dataset already has
-    the rows `ranges_before`.
+    `groups`: location of the rows; empty on workers. When rows are appended to a dataset, `ranges` has only the new
+    rows, and `ranges_before` the rows that the dataset already has.
     """
 
     name: str
@@ -170,7 +174,7 @@ class SplitSource:
     def read(
         self, row_ranges: Sequence[tuple[int, int]], columns: Sequence[str]
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Yield (number of the first row, record batch) for [start, stop) row ranges."""
+        """Yield the number of the first row, and a record batch with `columns`, for each piece of `row_ranges`."""
         return self.reader.read(self.groups.pieces(row_ranges), columns)
 
 
@@ -178,7 +182,8 @@ class SplitSource:
 class Source:
     """Dataset with located rows.
 
-    `splits`: splits of the output. `all_splits`: whole splits of the source. `identity`: see `SourceListing`.
+    `splits`: splits of the output. `all_splits`: whole splits of the source. `columns`: by split of the source.
+    `identity`: see `SourceListing`.
     """
 
     splits: Mapping[str, SplitSource]
@@ -188,9 +193,9 @@ class Source:
 
     @property
     def kind(self) -> str:
-        """Kind of the source: the reader of its files, `save_to_disk`, `object` or `hub`."""
+        """Kind of the source: `save_to_disk`, `object`, `hub`, or the reader of its files, such as `csv`."""
         return str(self.identity["kind"])
 
     def columns_of(self, split: SplitSource) -> Columns:
-        """Return the columns of one of the output's splits, and the fields of structs."""
+        """Return the columns of one of the output's splits, including the fields of structs."""
         return self.columns[split.source_split].with_fields()

@@ -5,7 +5,7 @@
     --hold-out test=2%          |-t-|                 split test: the next 2 %
     train                            |..............  split train: all others
 
-Rows keep their numbers in the source's split. Each of the three splits reads all rows of train in the source.
+Rows keep their numbers from the source. In this example, each of the three splits reads all rows of the source's train.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 
 
 def needed_source_splits(config: SourceConfig, names: Sequence[str]) -> tuple[str, ...]:
-    """Return the splits of the source that the options name. Raises: SplitNotFoundError."""
+    """Return the splits of the source that --split uses, by default `names`. Raises: SplitNotFoundError."""
     if not config.splits:
         return tuple(names)
     lengths = dict.fromkeys(names, _ANY_ROWS)
@@ -52,9 +52,9 @@ def needed_source_splits(config: SourceConfig, names: Sequence[str]) -> tuple[st
 def select(
     config: SourceConfig, found: OpenedSource, groups: Mapping[str, Groups], functions: Sequence[UserFunction]
 ) -> Source:
-    """Return the source with the output's splits, and readers that apply the user functions.
+    """Return the source with the output's splits. Its readers apply the user functions.
 
-    `groups`: by source split, at least of the splits that the options name. Raises: like `select_ranges` and
+    `groups`: by split of the source, at least for the splits that --split uses. Raises: like `select_ranges` and
     `apply_functions`.
     """
     asked = needed_source_splits(config, list(found.listing.splits))
@@ -75,7 +75,7 @@ def select(
 def located(
     chosen: Mapping[str, Chosen], groups: Mapping[str, Groups], readers: Mapping[str, RowReader]
 ) -> dict[str, SplitSource]:
-    """Return the chosen splits. `groups` and `readers`: by split of the source."""
+    """Return the chosen splits with their groups and readers. `groups`, `readers`: by split of the source."""
     return {
         name: SplitSource(name=name, source_split=of, ranges=ranges, reader=readers[of], groups=groups[of])
         for name, (of, ranges) in chosen.items()
@@ -91,9 +91,9 @@ def open_rows(
     columns: Collection[str] | None,
     run: RunTasks,
 ) -> Source:
-    """Return the source with the rows of its splits; `run` ingests the parts that are missing in `folder`.
+    """Locate the rows of a source, and select the splits; call `run` to ingest the parts that are missing in `folder`.
 
-    Raises: like `locate_rows` and `select`.
+    `columns`: names of the columns to read later, None for all. Raises: like `locate_rows` and `select`.
     """
     asked = needed_source_splits(config, list(found.listing.splits))
     groups = locate_rows(found, asked, folder=folder, inside=None, columns=columns, run=run)
@@ -101,10 +101,10 @@ def open_rows(
 
 
 def select_ranges(config: SourceConfig, lengths: Mapping[str, int]) -> dict[str, Chosen]:
-    """Return the requested splits of the output, or all non-empty ones, each cut at `limit` rows.
+    """Return the splits that --split requests, by default all with rows. Each is cut at --limit rows.
 
-    `lengths`: rows by split of the source. Raises: SplitNotFoundError if a split doesn't exist or has no rows, or a
-    name repeats; SourceError if there are no rows at all.
+    `lengths`: number of rows by split of the source. Raises: SplitNotFoundError if a requested split doesn't exist or
+    has no rows, or two have the same name; SourceError if there are no rows at all.
     """
     if not config.splits and not any(lengths.values()):
         raise no_rows(config.dataset)
@@ -170,7 +170,10 @@ def _filled(ranges: Sequence[Range], *, limit: int | None = None) -> tuple[Range
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HoldOut:
-    """Held-out split `name`: rows of `from_split` with a hash in [low, high), of their texts or of the column `by`."""
+    """Held-out split `name`: the rows of `from_split` with a hash in [low, high).
+
+    `by`: the column to hash, None for the columns that become tokens.
+    """
 
     name: str
     from_split: str
@@ -188,7 +191,7 @@ class HoldOut:
 
     @classmethod
     def from_json(cls, value: Any) -> HoldOut:
-        """Parse an entry. Raises: ValueError or KeyError if it is malformed."""
+        """Parse the result of `to_json`. Raises: ValueError or KeyError if it is malformed."""
         fields = mapping(value)
         low, high = (count(number, most=HASHES) for number in items(fields["hashes"]))
         by = optional(text, fields.get("by"))
@@ -198,10 +201,11 @@ class HoldOut:
 def resolve_hold_outs(
     options: Sequence[HoldOutOption], splits: Mapping[str, SplitSource], *, by: str | None = None
 ) -> tuple[HoldOut, ...]:
-    """Assign to each held-out split a range of hashes in one of `splits`. Ranges do not overlap.
+    """Assign a range of hashes in one of `splits` to each held-out split. Ranges of one split do not overlap.
 
-    `by`: the column to hash, by default the columns that become tokens. Raises: ConfigError if a name is taken, or a
-    split has too few rows; SplitNotFoundError if a split doesn't exist, or the choice is ambiguous.
+    `by`: the column to hash, None for the columns that become tokens. Raises: ConfigError if a name is taken, or a
+    split has too few rows; SplitNotFoundError if the split to take rows from doesn't exist, or isn't named and can't be
+    guessed.
     """
     hold_outs: list[HoldOut] = []
     for option in options:
@@ -242,9 +246,9 @@ def divide(
     optional: Sequence[str] = (),
     seed: int,
 ) -> dict[str, SplitSource]:
-    """Return the splits without their held-out rows, and the new splits with these rows.
+    """Return `splits` without their held-out rows, and the new splits with these rows, by name.
 
-    `columns` are hashed after the user's functions, unless a hold-out names its column. `optional`: see `HashFilter`.
+    `columns`: the columns to hash for hold-outs without `by`, after the user's functions. `optional`: see `HashFilter`.
     """
     divided = dict(splits)
     for hold_out in hold_outs:

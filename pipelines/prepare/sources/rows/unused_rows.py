@@ -6,7 +6,7 @@ A column of reasons marks filtered rows, which keep their numbers:
     'Good. Really.'      ''                    stays
     null                 'filtered'            left out by one of the user's filters
 
-A batch has the column only if it has filtered rows. The other values of filtered rows are meaningless.
+A batch has this column only if some rows are filtered. The other values of filtered rows are meaningless.
 """
 
 import dataclasses
@@ -77,9 +77,10 @@ _COLUMN = "\0filtered"
 
 
 def with_reasons(batch: pa.RecordBatch, reasons: np.ndarray) -> pa.RecordBatch:
-    """Return the batch with a column of `reasons`, str objects [n], '' for rows that stay.
+    """Return a batch of n rows with a column of `reasons`, str objects [n], '' for rows that stay.
 
-    If most rows are filtered, their values become null, so that texts are neither copied nor counted.
+    If all rows stay, the batch is not changed. If most rows are filtered, their values become null, so that texts are
+    neither copied nor counted.
     """
     kept = reasons == ""
     if kept.all():
@@ -92,7 +93,7 @@ def with_reasons(batch: pa.RecordBatch, reasons: np.ndarray) -> pa.RecordBatch:
 
 
 def reasons_of(batch: pa.RecordBatch) -> np.ndarray | None:
-    """Return the column of reasons, str objects [n], or None if there is none."""
+    """Return the reasons in a batch of n rows, str objects [n], or None if the batch has no such column."""
     index = batch.schema.get_field_index(_COLUMN)
     return None if index < 0 else np.asarray(batch.column(index).to_numpy(zero_copy_only=False))
 
@@ -103,7 +104,7 @@ def without_reasons(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RejectedRow:
-    """Row that can't be used; `row` is its number in the split."""
+    """Row that can't be used. `row`: its number in the split."""
 
     row: Count
     reason: str
@@ -115,12 +116,12 @@ class RejectedRow:
 
 
 def words_of(reason: str) -> str:
-    """Return the words for a reason, such as "text is null" for text_null."""
+    """Return a reason in words, such as "text is null" for `text_null`."""
     return _WORDS.get(reason) or re.sub("_null$", " is null", reason).replace("_", " ")
 
 
 def remedy_of(reasons: Mapping[str, int]) -> str | None:
-    """Return the remedy for the most frequent reason, or None."""
+    """Return the remedy for the most frequent reason, or None. `reasons`: number of rows by reason."""
     return _REMEDIES.get(max(reasons, key=lambda reason: (reasons[reason], reason), default=""))
 
 
@@ -134,7 +135,10 @@ def split_reasons(reasons: np.ndarray) -> tuple[dict[str, int], list[int]]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class UnusedRows:
-    """Unused rows of a split by reason, and its `first` rejected rows. `rejected` is a lower bound unless `exact`."""
+    """Number of filtered and rejected rows of a split by reason, and its `first` rejected rows.
+
+    The numbers of rejected rows are lower bounds unless `exact`.
+    """
 
     rejected: Mapping[str, int]
     filtered: Mapping[str, int]
@@ -146,7 +150,8 @@ class UnusedRows:
 class DecidedRows:
     """Duplicate and contaminated rows of one split, in the file `path`, or in `content` until the file exists.
 
-    The split has `num_rows` rows; `share` is the fraction kept. `decided_for` identifies the input of the decision.
+    `num_rows`: number of all rows in the split. `share`: the fraction kept. `decided_for`: identifies the compared
+    rows.
     """
 
     path: str
@@ -156,7 +161,7 @@ class DecidedRows:
     content: pa.Table | None = dataclasses.field(default=None, compare=False, repr=False)
 
     def reasons(self, first: int, count: int) -> np.ndarray:
-        """Return the reasons of `count` rows from `first` on, object [count], '' for none. Raises: like `decode`."""
+        """Return why each of `count` rows from `first` on is left out, '' if it stays. Raises: like `decode`."""
         table = self.content if self.content is not None else _stored(self.path, most_rows=self.num_rows)
         rows = table["row"].to_numpy()
         inside = slice(*np.searchsorted(rows, [first, first + count]))
@@ -169,19 +174,19 @@ class DecidedRows:
 
 
 def encode(table: pa.Table, *, decided_for: str) -> bytes:
-    """Return a table of decided rows as the content of a file."""
+    """Return a table of duplicate and contaminated rows as the content of a Parquet file."""
     sink = io.BytesIO()
     pq.write_table(table.replace_schema_metadata({_DECIDED_FOR: decided_for}), sink, compression="zstd")
     return sink.getvalue()
 
 
 def decided_for(table: pa.Table) -> str:
-    """Return the `decided_for` that `encode` stored."""
+    """Return the `decided_for` that was passed to `encode`."""
     return str((table.schema.metadata or {}).get(_DECIDED_FOR.encode(), b"").decode(errors="replace"))
 
 
 def decode(path: str, *, most_rows: int) -> pa.Table:
-    """Read a file of at most `most_rows` decided rows, within memory for that number of rows.
+    """Read a file of at most `most_rows` duplicate and contaminated rows, with memory for only that many rows.
 
     Raises: FormatError if the file is missing, damaged or larger.
     """

@@ -1,10 +1,10 @@
 """Load and call user functions in command-line order: maps change rows (`--map`), filters drop some (`--filter`).
 
-A map returns a table with as many rows, a filter one bool per row. The result for a row must depend only on that row,
-because the machine and the plan determine which rows a call receives.
+A map returns a table with as many rows as it gets, a filter returns one bool per row. The result for a row must depend
+only on that row, because the machine and the plan determine which rows a call receives.
 
-A ready function (one in `pipelines.filters`) is pinned by its version, and any other function by its module's text,
-which is executed under a unique name. For a function from a notebook or a script, the text is the function itself, with
+A ready function (one in `pipelines.filters`) is identified by its version, and any other function by its module's text,
+which is executed under a unique name. For a function from a notebook or a script, this text is the function itself and
 the imports that it uses.
 """
 
@@ -44,7 +44,7 @@ _modules: dict[str, types.ModuleType] = {}
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class UserFunction:
-    """User function with the text of its module, `source`. `path`: the module's file, for messages."""
+    """User function. `spec`: its name in the option. `source`: text of its module. `path`: the module's file."""
 
     kind: FunctionKind
     spec: str
@@ -57,7 +57,7 @@ class UserFunction:
 
     @property
     def reason(self) -> str:
-        """Ledger reason of the rows that the filter drops."""
+        """Reason, in the counts of unused rows, for rows that this filter drops."""
         return f"{FILTERED}:{self.called.name}" if self.called.is_ready else FILTERED
 
     @property
@@ -65,7 +65,10 @@ class UserFunction:
         return f"--{self.kind} {self.spec}"
 
     def identity(self) -> dict[str, str]:
-        """Return the entry in the fingerprint and the manifest. Raises: ConfigError if its package is not installed."""
+        """Return the function's entry in the fingerprint and the manifest.
+
+        Raises: ConfigError if a package that the function uses is not installed.
+        """
         if self.called.is_ready:
             return {self.kind: self.spec, "version": filters.version(self.called.name)}
         return {self.kind: self.spec, "module_sha256": self.digest}
@@ -79,7 +82,7 @@ class UserFunction:
 
 
 def locate(options: Sequence[FunctionOption]) -> tuple[UserFunction, ...]:
-    """Read the modules of the functions, in the current directory or any that Python finds, without executing them.
+    """Read the modules of the functions without executing them, from the current directory or Python's search path.
 
     Raises: ConfigError if a module is missing or has no source text, or an argument looks like a credential.
     """
@@ -98,7 +101,10 @@ def locate(options: Sequence[FunctionOption]) -> tuple[UserFunction, ...]:
 
 
 def restore(stored: Any, *, expected: Sequence[Mapping[str, str]], where: str) -> tuple[UserFunction, ...]:
-    """Parse functions stored by `to_json`. Raises: FormatError unless they have the `expected` identities."""
+    """Parse functions that `to_json` stored in the file `where`.
+
+    Raises: FormatError unless they have the identities `expected`; ConfigError if only a version differs.
+    """
     try:
         functions: tuple[UserFunction, ...] = decoded(tuple[UserFunction, ...], stored)
         for function in functions:
@@ -125,7 +131,7 @@ def restore(stored: Any, *, expected: Sequence[Mapping[str, str]], where: str) -
 
 
 def find(options: Sequence[FunctionOption]) -> tuple[UserFunction, ...]:
-    """Locate the functions, and load each once. Raises: ConfigError."""
+    """Locate the functions, and load each one to check it. Raises: ConfigError if that fails."""
     functions = locate(options)
     for function in functions:
         load(function)
@@ -133,7 +139,10 @@ def find(options: Sequence[FunctionOption]) -> tuple[UserFunction, ...]:
 
 
 def option_of(kind: FunctionKind, function: Any) -> FunctionOption:
-    """Return the option for a function. Raises: ConfigError if it has no name, or its text can't be used."""
+    """Return the option for a Python function.
+
+    Raises: ConfigError if the function has no name, no source text, or uses names that are defined outside of it.
+    """
     if not isinstance(function, types.FunctionType) or not function.__name__.isidentifier():
         raise ConfigError(
             f"{kind}={function!r:.100}, expected a function with a name, or its name",
@@ -171,9 +180,10 @@ def _text_of(function: types.FunctionType, used: Mapping[str, Any]) -> str:
 
 
 def call(function: UserFunction, table: pa.Table, *, where: str) -> pa.Table | np.ndarray:
-    """Call a function; return the table of a map, or the mask of a filter, bool [n]; null becomes False.
+    """Call a function on n rows; return the table of a map, or the mask of a filter, bool [n], with False for null.
 
-    Raises: SourceError if the function raises, or returns the wrong type or size.
+    `where`: description of the rows for messages. Raises: SourceError if the function raises an error, or returns the
+    wrong type or number of rows.
     """
     callee = load(function)
     try:
@@ -215,7 +225,10 @@ def call(function: UserFunction, table: pa.Table, *, where: str) -> pa.Table | n
 
 
 def load(function: UserFunction) -> Callable[[pa.Table], Any]:
-    """Return a function's callable; executes its module once per process. Raises: ConfigError."""
+    """Return a callable for a function; execute the function's module once per process.
+
+    Raises: ConfigError if the module can't be executed, or doesn't have the function.
+    """
     name, attribute, arguments, keywords = function.called
     with _lock:
         module = _module(function)
