@@ -32,19 +32,9 @@ CONCAT_SCHEMA = Schema((IDS, integers("num_tokens", "num_tokens")))
 
 def tokenizer_facts(**changes: Any) -> TokenizerFacts:
     """A BERT-like tokenizer: [PAD] 0, [CLS] 2, [SEP] 3, [MASK] 4."""
-    facts: dict[str, Any] = {
-        "name": "tiny",
-        "kind": "wordpiece",
-        "vocab_size": 1000,
-        "content_sha256": "0" * 64,
-        "special_ids": (0, 1, 2, 3, 4),
-        "padding_side": "right",
-        "pad_id": 0,
-        "cls_id": 2,
-        "sep_id": 3,
-        "mask_id": 4,
-    }
-    return TokenizerFacts(**{**facts, **changes})
+    facts: dict[str, Any] = {"name": "tiny", "kind": "wordpiece", "vocab_size": 1000, "content_sha256": "0" * 64}
+    facts |= {"special_ids": (0, 1, 2, 3, 4), "padding_side": "right", "pad_id": 0, "cls_id": 2, "sep_id": 3}
+    return TokenizerFacts(**{**facts, "mask_id": 4, **changes})
 
 
 def pad_rows(num_rows: int, *, first: int = 0, length: int = LENGTH) -> dict[str, np.ndarray]:
@@ -60,14 +50,8 @@ def pad_rows(num_rows: int, *, first: int = 0, length: int = LENGTH) -> dict[str
 
 def make_manifest(schema: Schema = PAD_SCHEMA, **changes: Any) -> Manifest:
     """A manifest without splits."""
-    fields: dict[str, Any] = {
-        "name": "tiny",
-        "fingerprint": "f" * 64,
-        "schema": schema,
-        "layout": {"name": "pad", "max_length": LENGTH},
-        "tokenizer": tokenizer_facts(),
-        "splits": {},
-    }
+    fields: dict[str, Any] = {"name": "tiny", "fingerprint": "f" * 64, "schema": schema, "splits": {}}
+    fields |= {"layout": {"name": "pad", "max_length": LENGTH}, "tokenizer": tokenizer_facts()}
     return Manifest(**{**fields, **changes})
 
 
@@ -89,30 +73,16 @@ def write_dataset(tmp_path_factory: pytest.TempPathFactory) -> WriteDataset:
         compression: Compression = "none",
         index: bool = True,
     ) -> pathlib.Path:
-        folder = tmp_path_factory.mktemp("dataset")
-        suffix: dict[str, Any] = {"compression": compression}
-        written = {
-            split: Split(
-                shards=tuple(
-                    write_shard(
-                        folder,
-                        manifests.shard_name(name="tiny", split=split, index=at, count=len(shards), **suffix),
-                        columns,
-                        schema=schema,
-                        index=index,
-                    )
-                    for at, columns in enumerate(shards)
-                )
-            )
-            for split, shards in splits.items()
-        }
-        manifest = make_manifest(
-            schema,
-            splits=written,
-            tokenizer=tokenizer or tokenizer_facts(),
-            compression=compression,
-            index_stride=record_index.STRIDE if index and compression == "none" else None,
-        )
+        folder, written = tmp_path_factory.mktemp("dataset"), {}
+        for split, shards in splits.items():
+            of_split: dict[str, Any] = {"split": split, "count": len(shards), "compression": compression}
+            names = [manifests.shard_name(name="tiny", index=at, **of_split) for at in range(len(shards))]
+            pairs = zip(names, shards, strict=True)
+            made = (write_shard(folder, name, columns, schema=schema, index=index) for name, columns in pairs)
+            written[split] = Split(shards=tuple(made))
+        stride = record_index.STRIDE if index and compression == "none" else None
+        facts = {"tokenizer": tokenizer or tokenizer_facts(), "compression": compression, "index_stride": stride}
+        manifest = make_manifest(schema, splits=written, **facts)
         (folder / manifests.FILE_NAME).write_bytes(manifests.dump(manifest))
         return folder
 
@@ -137,16 +107,10 @@ def write_shard(
         (folder / record_index.FOLDER).mkdir(exist_ok=True)
         offsets = record_index.dump(np.diff(payloads.offsets) + records.FRAME_BYTES)
         (folder / record_index.file_name(name)).write_bytes(offsets)
-    stored = (folder / name).read_bytes()
-    return Shard(
-        name=name,
-        num_bytes=len(stored),
-        num_examples=len(payloads),
-        num_tokens=0,
-        sha256=hashlib.sha256(stored).hexdigest(),
-        ledger=Ledger(rows_in=len(payloads), rows_used=len(payloads)),
-        **of_length,
-    )
+    stored, count = (folder / name).read_bytes(), len(payloads)
+    facts: dict[str, Any] = {"num_bytes": len(stored), "num_examples": count, "num_tokens": 0, **of_length}
+    facts |= {"sha256": hashlib.sha256(stored).hexdigest(), "ledger": Ledger(rows_in=count, rows_used=count)}
+    return Shard(name=name, **facts)
 
 
 def claim_rows(root: pathlib.Path, num_examples: int) -> None:

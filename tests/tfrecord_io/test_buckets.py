@@ -62,9 +62,6 @@ def rows_of(batches: Any) -> list[list[int]]:
     return [batch["row"].numpy().tolist() for batch in batches]
 
 
-# The schedule
-
-
 @pytest.mark.parametrize("options", [{}, {"global_batch_size": 7}, {"global_batch_size": None, "tokens_per_batch": 64}])
 def test_lengths_come_in_proportion_to_their_batches(data: reader.Data, options: dict[str, Any]) -> None:
     train = training(data, **options)
@@ -94,9 +91,6 @@ def test_a_schedule_starts_at_any_step(data: reader.Data, step: int) -> None:
     assert {length: following.count(length) for length in LENGTHS} == {at: after[at] - before[at] for at in LENGTHS}
     if step < 1000:
         assert following == schedule(train, step + 50)[step:]
-
-
-# Batches
 
 
 def test_each_batch_has_rows_of_one_length_and_a_static_shape(data: reader.Data) -> None:
@@ -143,20 +137,6 @@ def test_hosts_share_one_order_of_each_length(data: reader.Data) -> None:
     assert schedule(two, 9) == schedule(training(data, order="global"), 9)
 
 
-@pytest.mark.slow
-def test_three_hosts_read_each_row_of_a_length_once_an_epoch(data: reader.Data) -> None:
-    num_rows = ROWS["train"][16]
-    fn = training(data, global_batch_size=3, replicas=3).input_fn(16)
-    hosts = [rows_of(fn(context(hosts=3, index=host, replicas=3)).take(num_rows)) for host in range(3)]
-    found = np.array(hosts)  # [hosts, steps, 1]
-    whole = num_rows // 3  # steps within the first epoch
-    assert len(np.unique(found[:, :whole])) == 3 * whole
-    assert set(np.unique(found, return_counts=True)[1]) == {3}
-
-
-# Evaluation
-
-
 @pytest.mark.parametrize("options", [{"global_batch_size": 4}, {"tokens_per_batch": 48}])
 def test_an_evaluation_has_every_example_once(data: reader.Data, options: dict[str, Any]) -> None:
     evaluation = buckets.read(data, "test", **options)
@@ -170,9 +150,6 @@ def test_an_evaluation_has_every_example_once(data: reader.Data, options: dict[s
     assert seen == [1000 * length + row for length, count in ROWS["test"].items() for row in range(count)]
     assert lengths == list(evaluation.schedule())
     assert len(list(evaluation.dataset(start_step=3))) == len(lengths) - 3
-
-
-# Refusals
 
 
 def test_a_dataset_of_several_lengths_is_not_read_as_if_it_had_one(data: reader.Data) -> None:
@@ -217,9 +194,6 @@ def test_there_is_nothing_to_read_of_another_split_or_length(data: reader.Data) 
         buckets.read(data.bucket(8), "train", global_batch_size=4)
     with pytest.raises(ReaderError, match="start_step is -1"):
         training(data).dataset(start_step=-1)
-
-
-# The manifest
 
 
 def edited(data: reader.Data, **changes: Any) -> bytes:

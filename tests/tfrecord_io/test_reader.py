@@ -137,14 +137,9 @@ class TestElements:
         dataset = data.dataset("train", global_batch_size=4)
         assert dataset.cardinality() == tf.data.INFINITE_CARDINALITY
         vector, scalar = tf.TensorSpec([4, LENGTH], tf.int32), tf.TensorSpec([4], tf.int32)
-        assert dataset.element_spec == {
-            "input_ids": vector,
-            "attention_mask": vector,
-            "token_type_ids": vector,
-            "label": scalar,
-            "row": scalar,
-            "example_weight": tf.TensorSpec([4], tf.float32),
-        }
+        tokens = dict.fromkeys(("input_ids", "attention_mask", "token_type_ids"), vector)
+        weight = {"example_weight": tf.TensorSpec([4], tf.float32)}
+        assert dataset.element_spec == {**tokens, "label": scalar, "row": scalar, **weight}
 
     def test_hold_what_was_written(self, data: Data) -> None:
         element = next(iter(data.dataset("validation", global_batch_size=10)))

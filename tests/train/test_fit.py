@@ -13,81 +13,33 @@ from safetensors.numpy import save_file
 from pipelines.train.models import fit
 from tfrecord_io.errors import ConfigError
 
-BERT = {
-    "model_type": "bert",
-    "vocab_size": 100,
-    "hidden_size": 8,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 32,
-    "max_position_embeddings": 16,
-    "type_vocab_size": 2,
-    "rope_theta": 1_000_000,
-    "max_length": 10**9,
+BERT = {"model_type": "bert", "vocab_size": 100, "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2}
+BERT |= {"intermediate_size": 32, "max_position_embeddings": 16, "type_vocab_size": 2}
+BERT |= {"rope_theta": 1_000_000, "max_length": 10**9}
+SIZES = {"vocabulary_size": 100, "num_layers": 2, "num_heads": 2, "hidden_dim": 8, "intermediate_dim": 32}
+KERAS = {"class_name": "BertBackbone", "config": {**SIZES, "max_sequence_length": 16, "num_segments": 2}}
+# Sizes of published checkpoints, and what their names are short for.
+LONG = {
+    "V": "vocab_size",
+    "H": "hidden_size",
+    "N": "num_hidden_layers",
+    "I": "intermediate_size",
+    "E": "embedding_size",
 }
-KERAS = {
-    "class_name": "BertBackbone",
-    "config": {
-        "vocabulary_size": 100,
-        "num_layers": 2,
-        "num_heads": 2,
-        "hidden_dim": 8,
-        "intermediate_dim": 32,
-        "max_sequence_length": 16,
-        "num_segments": 2,
-    },
-}
-# Type, elements, tensors, and sizes of published checkpoints.
-PUBLISHED: dict[str, tuple[str, float, int, dict[str, Any]]] = {
-    "bert-base": (
-        "bert",
-        109e6,
-        199,
-        {"vocab_size": 30522, "hidden_size": 768, "num_hidden_layers": 12, "intermediate_size": 3072},
-    ),
-    "albert-base-v2": (
-        "albert",
-        11.7e6,
-        25,
-        {"vocab_size": 30000, "hidden_size": 768, "embedding_size": 128, "num_hidden_layers": 12, "outputs": 30000},
-    ),
-    "albert-xxlarge-v2": (
-        "albert",
-        222e6,
-        25,
-        {"vocab_size": 30000, "hidden_size": 4096, "embedding_size": 128, "intermediate_size": 16384},
-    ),
-    "electra-small": ("electra", 13.5e6, 200, {"vocab_size": 30522, "hidden_size": 256, "embedding_size": 128}),
-    "distilbert": ("distilbert", 66e6, 100, {"vocab_size": 30522, "dim": 768, "hidden_dim": 3072, "n_layers": 6}),
-    "t5-small": ("t5", 60.5e6, 131, {"vocab_size": 32128, "d_model": 512, "d_ff": 2048, "num_layers": 6, "d_kv": 64}),
-    "gpt2": ("gpt2", 124e6, 148, {"vocab_size": 50257, "n_embd": 768, "n_layer": 12, "n_positions": 1024}),
-    "esm2-8m": ("esm", 7.5e6, 100, {"vocab_size": 33, "hidden_size": 320, "num_hidden_layers": 6}),
-    "qwen2.5-0.5b": (
-        "qwen2",
-        494e6,
-        290,
-        {"vocab_size": 151936, "hidden_size": 896, "num_hidden_layers": 24, "intermediate_size": 4864}
-        | {"max_position_embeddings": 32768},
-    ),
-    "gemma3-270m": (
-        "gemma3_text",
-        268e6,
-        236,
-        {"vocab_size": 262144, "hidden_size": 640, "num_hidden_layers": 18, "max_position_embeddings": 32768},
-    ),
-    "tiny gemma": (
-        "GemmaBackbone",
-        35_664,
-        20,
-        {"vocabulary_size": 1000, "hidden_dim": 16, "sliding_window_size": 4096},
-    ),
-    "llama3-8b": (
-        "llama",
-        8.03e9,
-        291,
-        {"vocab_size": 128256, "hidden_size": 4096, "num_hidden_layers": 32, "intermediate_size": 14336}
-        | {"max_position_embeddings": 131072},
-    ),
+# Type, elements, tensors, and sizes.
+PUBLISHED: dict[str, tuple[str, float, int, str]] = {
+    "bert-base": ("bert", 109e6, 199, "V=30522 H=768 N=12 I=3072"),
+    "albert-base-v2": ("albert", 11.7e6, 25, "V=30000 H=768 E=128 N=12 outputs=30000"),
+    "albert-xxlarge-v2": ("albert", 222e6, 25, "V=30000 H=4096 E=128 I=16384"),
+    "electra-small": ("electra", 13.5e6, 200, "V=30522 H=256 E=128"),
+    "distilbert": ("distilbert", 66e6, 100, "V=30522 dim=768 hidden_dim=3072 n_layers=6"),
+    "t5-small": ("t5", 60.5e6, 131, "V=32128 d_model=512 d_ff=2048 num_layers=6 d_kv=64"),
+    "gpt2": ("gpt2", 124e6, 148, "V=50257 n_embd=768 n_layer=12 n_positions=1024"),
+    "esm2-8m": ("esm", 7.5e6, 100, "V=33 H=320 N=6"),
+    "qwen2.5-0.5b": ("qwen2", 494e6, 290, "V=151936 H=896 N=24 I=4864 max_position_embeddings=32768"),
+    "gemma3-270m": ("gemma3_text", 268e6, 236, "V=262144 H=640 N=18 max_position_embeddings=32768"),
+    "tiny gemma": ("GemmaBackbone", 35_664, 20, "vocabulary_size=1000 hidden_dim=16 sliding_window_size=4096"),
+    "llama3-8b": ("llama", 8.03e9, 291, "V=128256 H=4096 N=32 I=14336 max_position_embeddings=131072"),
 }
 
 
@@ -126,8 +78,9 @@ def test_every_size_that_the_tensors_do_not_have_is_refused(tmp_path: Path, conf
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_published_checkpoints_fit_their_weights(name: str) -> None:
-    kind, elements, count, config = PUBLISHED[name]
-    assert fit.misfit(kind, config, [round(elements / count)] * count) is None
+    kind, elements, count, sizes = PUBLISHED[name]
+    config = {LONG.get(size, size): int(number) for size, _, number in (each.partition("=") for each in sizes.split())}
+    assert fit.misfit(kind, config, [round(int(elements) / count)] * count) is None
 
 
 @pytest.mark.parametrize("file", ["config.json", "model.safetensors", "model.safetensors.index.json", "task.json"])

@@ -10,7 +10,7 @@ import pytest
 from pipelines.train import checkpoints, setup
 from pipelines.train.config import TrainConfig
 from tests.train import training
-from tfrecord_io.errors import ConfigError, FingerprintMismatchError, OutputError
+from tfrecord_io.errors import FingerprintMismatchError, OutputError
 
 pytestmark = pytest.mark.slow
 
@@ -92,21 +92,6 @@ def test_later_stages_of_a_mixture_may_change_and_past_ones_may_not(tmp_path: Pa
 
 
 PAIRS = ((1.0, 1.0), (1.0, 3.0), (2.0, 3.0))
-
-
-@pytest.mark.parametrize(
-    ("weights", "later", "words"),
-    [
-        (None, ("5:1,1",), "without --weights"),
-        ("1,1", ("5:1",), "for each of the 2"),
-        ("1,1", ("5:1,1", "4:1,1"), "ascending steps above 0"),
-        ("1,1", ("0:1,1",), "ascending steps above 0"),
-        ("1,1", ("x:1,1",), "expected numbers such as"),
-    ],
-)
-def test_wrong_weights_from_are_refused(weights: str | None, later: tuple[str, ...], words: str) -> None:
-    with pytest.raises(ConfigError, match=words):
-        TrainConfig(data=("a", "b"), task="clm", model="gpt2-tiny", weights=weights, weights_from=later)
 
 
 def test_weights_from_are_stages() -> None:

@@ -75,7 +75,7 @@ class Schedule(tuple[Stage, ...]):
         return Schedule(stage.from_element(element) for stage in self if stage.last > element)
 
     def last_within(self, most_rows: Sequence[float]) -> tuple[int, int]:
-        """Return how many elements `most_rows` of each dataset suffice for, and the index of the first one to run out."""
+        """Return how many elements `most_rows` of each dataset suffice for, and the index of the first to run out."""
 
         def elements_within(part: int) -> int:
             return bisect.bisect_right(range(1, ENDLESS), most_rows[part], key=lambda at: self.rows_before(at)[part])

@@ -32,10 +32,8 @@ def test_a_second_split_cannot_change_the_form_of_records(tmp_path: Path, train:
         rows = pa.table({"text": ["one good story", "one bad story"], "v": values})
         (tmp_path / "in").mkdir(exist_ok=True)
         pq.write_table(rows, tmp_path / "in" / f"{name}.parquet")
-    options = {
-        "keep_column": "v",
-        "data_files": (f"train={tmp_path}/in/train.parquet", f"test={tmp_path}/in/test.parquet"),
-    }
+    files = tuple(f"{split}={tmp_path}/in/{split}.parquet" for split in ("train", "test"))
+    options = {"keep_column": "v", "data_files": files}
     assert build(tmp_path / "in", tmp_path / "out", **options, split="train").status == 0
     before = building.files(tmp_path / "out")
     outcome = build(tmp_path / "in", tmp_path / "out", **options, split="test")

@@ -54,9 +54,6 @@ def test_a_plan_is_read_as_it_was_written(planned: Any) -> None:
     assert plan_files.read_file_rows(planned.root, "f", "train").tolist() == [10]
 
 
-# Differences from the plan
-
-
 def test_without_a_plan_there_is_no_task(tmp_path: Path) -> None:
     job = job_in(tmp_path)
     assert plan_files.read(job, "train") is None

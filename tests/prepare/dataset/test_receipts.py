@@ -11,37 +11,19 @@ from hypothesis import strategies as st
 
 from pipelines.prepare.dataset.receipts import Receipt, dump, parse, to_split, with_labels
 from pipelines.prepare.sources.rows.unused_rows import RejectedRow
+from tests.support.manifests import make_shard
 from tfrecord_io.errors import LedgerError
 from tfrecord_io.format.json_fields import WRONG
-from tfrecord_io.manifest import LabelRange, Ledger, Shard
+from tfrecord_io.manifest import LabelRange, Ledger
 
 
 def _receipt(index: int = 0, *, used: int = 3, rejected: dict[str, int] | None = None, **changes: int) -> Receipt:
     reasons = rejected or {}
-    ledger: dict[str, Any] = {
-        "rows_in": used + sum(reasons.values()),
-        "rows_used": used,
-        "rejected": reasons,
-        **changes,
-    }
-    return Receipt(
-        engine="wordpiece 1",
-        rows_checked=2,
-        fingerprint="f" * 32,
-        split="train",
-        index=index,
-        shards=(
-            Shard(
-                name=f"x-{index}.tfrecord",
-                num_bytes=10,
-                num_examples=used,
-                num_tokens=5,
-                sha256="0" * 64,
-                ledger=Ledger(**ledger),
-            ),
-        ),
-        first_rejected=tuple(RejectedRow(row=row, reason=reason) for row, reason in enumerate(sorted(reasons))),
-    )
+    ledger = Ledger(rows_in=used + sum(reasons.values()), rows_used=used, rejected=reasons, **changes)  # type: ignore[arg-type]
+    shard = make_shard(f"x-{index}.tfrecord", num_bytes=10, num_examples=used, num_tokens=5, ledger=ledger)
+    first = tuple(RejectedRow(row=row, reason=reason) for row, reason in enumerate(sorted(reasons)))
+    facts: dict[str, Any] = {"engine": "wordpiece 1", "rows_checked": 2, "fingerprint": "f" * 32, "split": "train"}
+    return Receipt(**facts, index=index, shards=(shard,), first_rejected=first)
 
 
 @given(

@@ -4,6 +4,7 @@ The fingerprint covers the content; the plan has the addresses and times of the 
 """
 
 import contextlib
+import functools
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -18,7 +19,7 @@ from tests import building
 from tests.prepare.append.appended import stop_at_second_shard
 from tests.support import seams
 
-ROWS = [{"text": f"this is row {number} of a small table"} for number in range(600)]
+ROWS = [{"text": f"this is row {number} of a small table"} for number in range(150)]
 CHANGES = {"max_length": 16, "shard_size": "5kB"}
 
 Fault = Callable[[Path], Callable[[], object]]
@@ -84,24 +85,20 @@ def replace_the_folder(path: Path) -> Callable[[], object]:
     return lambda: None
 
 
-FAULTS: list[Fault] = [
-    touch,
-    copy_over,
-    replace_by_a_copy,
-    change_owner_or_mode,
-    move_away,
-    delete,
-    change,
-    truncate,
-    grow,
-    replace_the_folder,
-]
+CHANGED_IN_PLACE = [touch, copy_over, replace_by_a_copy, change_owner_or_mode, replace_the_folder]
+FAULTS: list[Fault] = [*CHANGED_IN_PLACE, move_away, delete, change, truncate, grow]
 
 
 def parquet(folder: Path) -> Path:
     folder.mkdir()
-    pq.write_table(pa.Table.from_pylist(ROWS), folder / "train.parquet", row_group_size=100)
+    pq.write_table(pa.Table.from_pylist(ROWS), folder / "train.parquet", row_group_size=25)
     return folder / "train.parquet"
+
+
+def two_files(folder: Path) -> Path:
+    path = parquet(folder)
+    shutil.copy(path, path.with_name("train-2.parquet"))
+    return path
 
 
 def json_lines(folder: Path) -> Path:
@@ -136,51 +133,54 @@ def check_complete(outcome: building.Outcome, out: Path, whole: Path) -> None:
     assert (out / "manifest.json").read_bytes() == (whole / "manifest.json").read_bytes()
 
 
-@pytest.mark.parametrize("written", [parquet, json_lines], ids=lambda function: function.__name__)
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda function: function.__name__)
-def test_a_build_that_was_stopped_goes_on_after_the_fault(
-    tmp_path: Path, fault: Fault, written: Callable[[Path], Path]
-) -> None:
-    path, out, whole = written(tmp_path / "data"), tmp_path / "out", tmp_path / "whole"
-    assert build(path, whole).status == 0
+def stopped(written: Callable[[Path], Path], folder: Path) -> tuple[Path, Path]:
+    """The source and the output of a build that was stopped."""
+    path, out = written(folder / "data"), folder / "out"
     with pytest.MonkeyPatch.context() as patch:
         stop_at_second_shard(patch)
         assert "stopped" in build(path, out).err
+    return path, out
+
+
+@functools.cache
+def whole(written: Callable[[Path], Path]) -> Path:
+    """A build that nothing stopped."""
+    folder = building.new_folder()
+    assert build(written(folder / "data"), folder / "out").status == 0
+    return folder / "out"
+
+
+@pytest.mark.parametrize("written", [parquet, json_lines], ids=lambda function: function.__name__)
+@pytest.mark.parametrize("fault", [*CHANGED_IN_PLACE, delete], ids=lambda function: function.__name__)
+def test_a_build_that_was_stopped_goes_on_after_the_fault(
+    tmp_path: Path, fault: Fault, written: Callable[[Path], Path]
+) -> None:
+    path, out = stopped(written, tmp_path)
     fault(path)()
-    check_complete(build(path, out), out, whole)
+    check_complete(build(path, out), out, whole(written))
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda function: function.__name__)
 def test_a_fault_during_a_build_ends_it_and_the_same_command_goes_on(tmp_path: Path, fault: Fault) -> None:
-    path, out, whole = parquet(tmp_path / "data"), tmp_path / "out", tmp_path / "whole"
-    assert build(path, whole).status == 0
+    path, out = parquet(tmp_path / "data"), tmp_path / "out"
     with fault_at_second_shard(fault, path) as back:
         cause, remedy = build(path, out).error
     assert cause.startswith(f"{path}: ")
     assert "run the same command again" in remedy
     back[0]()
-    check_complete(build(path, out), out, whole)
+    check_complete(build(path, out), out, whole(parquet))
 
 
 def test_a_source_that_has_moved_is_read_from_its_new_place(tmp_path: Path) -> None:
-    path, out, whole = parquet(tmp_path / "data"), tmp_path / "out", tmp_path / "whole"
-    assert build(path, whole).status == 0
-    with pytest.MonkeyPatch.context() as patch:
-        stop_at_second_shard(patch)
-        assert "stopped" in build(path, out).err
+    path, out = stopped(parquet, tmp_path)
     moved = tmp_path / "elsewhere" / path.parent.name
     moved.parent.mkdir()
     path.parent.rename(moved)
-    check_complete(build(moved / path.name, out), out, whole)
+    check_complete(build(moved / path.name, out), out, whole(parquet))
 
 
 @pytest.mark.slow
 def test_a_plan_of_several_files_follows_them_and_worker_processes_too(tmp_path: Path) -> None:
-    path, out, whole = parquet(tmp_path / "data"), tmp_path / "out", tmp_path / "whole"
-    shutil.copy(path, path.with_name("train-2.parquet"))
-    assert build(path, whole, shard_size="1kB").status == 0
-    with pytest.MonkeyPatch.context() as patch:
-        stop_at_second_shard(patch)
-        assert "stopped" in build(path, out, shard_size="1kB").err
+    path, out = stopped(two_files, tmp_path)
     os.utime(path)
-    check_complete(build(path, out, shard_size="1kB", workers=2), out, whole)
+    check_complete(build(path, out, workers=2), out, whole(two_files))

@@ -20,18 +20,14 @@ from pipelines.prepare.process.progress import Counts, Progress
 from tests import building
 from tests.building import REVIEWS
 from tests.support import limits
+from tests.support.commits import request
 from tests.support.tokenizers_zoo import Zoo
 
 
 def padded(output: Path) -> PrepareConfig:
     """Reviews with their labels, rows of 32 tokens."""
-    return PrepareConfig(
-        source=SourceConfig(dataset=str(REVIEWS), label_column="label"),
-        tokenizer=TokenizerConfig(name=str(building.tokenizer())),
-        output=OutputConfig(root=str(output), name="reviews", shard_bytes=6_000),
-        layout=LayoutConfig(max_length=32),
-        workers=2,
-    )
+    small = OutputConfig(root=str(output), name="reviews", shard_bytes=6_000)
+    return dataclasses.replace(request(str(output)), output=small, workers=2)
 
 
 def packed(output: Path, zoo: Zoo) -> PrepareConfig:

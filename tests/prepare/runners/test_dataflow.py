@@ -22,7 +22,6 @@ from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOpt
 from apache_beam.runners.dataflow import dataflow_runner
 
 from pipelines.prepare.launch import launcher
-from pipelines.prepare.options.config import OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
 from pipelines.prepare.process.progress import Counts, Progress
 from pipelines.prepare.runners import dataflow, on_beam, shipping
 from pipelines.prepare.runners.failures import AGAIN, Reported
@@ -34,6 +33,7 @@ from tests.building import REVIEWS, Outcome, reviews
 from tests.cloud import emulator
 from tests.cloud.emulator import Gcs
 from tests.support import dataflow_service, processes, seams
+from tests.support.commits import request
 from tests.support.dataflow_service import JOB_IDS, End, Service
 from tfrecord_io import manifest
 from tfrecord_io.errors import RowsRejectedError
@@ -75,15 +75,9 @@ def launched(store: Gcs, tmp_path_factory: pytest.TempPathFactory) -> Any:
         command = building.program(*arguments(bucket, service))
         ended = processes.run(command, env=environment)
     assert ended.returncode == 0, ended.stderr
-    return types.SimpleNamespace(
-        out=ended.stdout,
-        err=ended.stderr,
-        request=service.requests[-1],
-        staged=store.objects(bucket, "tmp/"),
-        made=store.objects(bucket, "out/"),
-        report=json.loads((folder / "report.json").read_text()),
-        asked=service.asked,
-    )
+    said = {"out": ended.stdout, "err": ended.stderr, "request": service.requests[-1], "asked": service.asked}
+    objects = {"staged": store.objects(bucket, "tmp/"), "made": store.objects(bucket, "out/")}
+    return types.SimpleNamespace(**said, **objects, report=json.loads((folder / "report.json").read_text()))
 
 
 @pytest.mark.slow
@@ -136,16 +130,13 @@ class TestAFinishedJob:
 
     def test_metrics_have_names_and_agree_with_the_manifest(self, launched: Any) -> None:
         splits = building.read_manifest(reviews()).splits.values()
-        shards = sum(len(split.shards) for split in splits)
-        assert launched.report["counters"] == {
-            "prep-tfrecords:rows": sum(split.ledger.rows_in for split in splits),
-            "prep-tfrecords:rejected": 0,
-            "prep-tfrecords:filtered": 0,
-            "prep-tfrecords:in_other_splits": 0,
-            "prep-tfrecords:tokens": sum(split.num_tokens for split in splits),
-            "prep-tfrecords:bytes": sum(split.num_bytes for split in splits),
-            "prep-tfrecords:shards": shards,
+        counts = {"rows": sum(split.ledger.rows_in for split in splits), "rejected": 0, "filtered": 0}
+        counts |= {"in_other_splits": 0, "tokens": sum(split.num_tokens for split in splits)}
+        counts |= {
+            "bytes": sum(split.num_bytes for split in splits),
+            "shards": sum(len(each.shards) for each in splits),
         }
+        assert launched.report["counters"] == {f"prep-tfrecords:{name}": number for name, number in counts.items()}
 
     def test_the_link_to_the_job_is_shown_and_nothing_of_beams_own_talk(self, launched: Any) -> None:
         job = JOB_IDS[0]
@@ -282,9 +273,7 @@ def test_without_googles_libraries_the_error_says_what_to_install(
 ) -> None:
     found = importlib.util.find_spec
     missing = "google.cloud.dataflow"
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name, *more: None if name == missing else found(name, *more)
-    )
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *_: None if name == missing else found(name, *_))
     args = ["--runner=DataflowRunner", "--project=p", "--temp_location=gs://b/t"]
     outcome = building.command("build", REVIEWS, *building.options("gs://b/out"), "--", *args)
     assert outcome.status == 2
@@ -292,12 +281,7 @@ def test_without_googles_libraries_the_error_says_what_to_install(
 
 
 def test_the_graph_of_ten_thousand_shards_is_small(tmp_path: Path) -> None:
-    request = PrepareConfig(
-        source=SourceConfig(dataset=str(REVIEWS), label_column="label"),
-        tokenizer=TokenizerConfig(name=str(building.tokenizer())),
-        output=OutputConfig(root=str(tmp_path)),
-    )
-    job = dataclasses.replace(building.resolved(request).job, root="gs://bucket/folder/out")
+    job = dataclasses.replace(building.resolved(request(str(tmp_path))).job, root="gs://bucket/folder/out")
     keys = [("train", index, 10_000) for index in range(10_000)]
     graph = beam.Pipeline(runner="DirectRunner")
     work = Work(function=ShardMaker(job), tasks=keys, finish=print, processes=0, name="x", place="gs://bucket")

@@ -98,7 +98,6 @@ def tables(draw: st.DrawFn) -> tuple[Columns, Schema]:
     return columns, schema
 
 
-# ------------------------------------------------------------------------------------------------------------ encode
 def assert_framed(found: Payloads, payloads: Payloads) -> None:
     assert found.data.tobytes() == frames.framed(payloads)
     assert np.diff(found.offsets).tolist() == (np.diff(payloads.offsets) + records.FRAME_BYTES).tolist()
@@ -175,7 +174,6 @@ def test_columns_that_do_not_fit_the_schema_are_refused(columns: Columns, words:
         examples.encode(columns, Schema((feature("ids", shape=(3,)), feature("score", "float32"))))
 
 
-# ------------------------------------------------------------------------------------------------------------ decode
 SMALL = Schema((feature("ids", shape=(3,)), feature("score", "float32"), feature("Z")))
 SMALL_COLUMNS: Columns = {
     "ids": np.array([[1, 300, -1], [2, 3, 4], [70_000, 0, 2**62]]),
@@ -237,7 +235,6 @@ def test_a_huge_shape_in_the_schema_makes_no_room_for_small_records() -> None:
         examples.decode(as_payloads([b"abc"]), Schema((feature("a", shape=(2**24,)),)), place="here")
 
 
-# ---------------------------------------------------------------------------------------------------------- payloads
 @pytest.mark.parametrize("offsets", [[], [1, 3], [0, 2], [0, 4, 3], [0, 2, 1, 3]])
 def test_offsets_that_do_not_cut_up_the_data_are_refused(offsets: list[int]) -> None:
     with pytest.raises(ValueError, match="payload offsets"):

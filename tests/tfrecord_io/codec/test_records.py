@@ -8,7 +8,6 @@ import struct
 import tracemalloc
 from typing import Any
 
-import numpy as np
 import pytest
 import tensorflow as tf
 from hypothesis import given
@@ -16,7 +15,6 @@ from hypothesis import strategies as st
 
 from tests.support import frames
 from tfrecord_io import records
-from tfrecord_io.codec import kernels
 from tfrecord_io.errors import ConfigError, CorruptRecordError
 
 THREE = [b"first", b"", b"the third, of more than sixteen bytes"]
@@ -52,24 +50,6 @@ def test_frames_are_those_of_tensorflow(tmp_path: pathlib.Path) -> None:
         for message in messages:
             writer.write(message)
     assert shard(messages) == (tmp_path / "tf.tfrecord").read_bytes()
-
-
-# --------------------------------------------------------------------------------------------------------------- crc
-@pytest.mark.parametrize(
-    ("data", "crc"),
-    [(bytes(32), 0x8A9136AA), (b"\xff" * 32, 0x62A8AB43), (bytes(range(32)), 0x46DD794E), (b"123456789", 0xE3069283)],
-)
-def test_crc32c_gives_the_vectors_of_rfc_3720(data: bytes, crc: int) -> None:
-    assert kernels.crc32c(np.frombuffer(data, np.uint8), 0, len(data)) == crc
-
-
-@pytest.mark.parametrize("bit", range(0, 64, 7))
-def test_the_lowest_bit_is_found_whatever_is_above_it(bit: int) -> None:
-    for above in (0, 1 << 63, (1 << 64) - (1 << bit)):
-        assert kernels.lowest_bit(np.uint64(1 << bit | above)) == bit
-
-
-# -------------------------------------------------------------------------------------------------------------- read
 
 
 @given(messages=messages_lists, batch_bytes=st.integers(1, 200), compression=st.sampled_from(["none", "gzip"]))
@@ -118,7 +98,6 @@ def test_options_that_would_lose_records_are_refused_at_once(compression: str, b
         records.read_payloads(io.BytesIO(), place="here", **options)
 
 
-# ------------------------------------------------------------------------------------------------------------ damage
 @pytest.mark.parametrize("flip", [0x01, 0x80, 0xFF])
 def test_every_changed_byte_of_a_shard_is_found(flip: int) -> None:
     data = shard(THREE)
@@ -169,7 +148,6 @@ def test_a_huge_size_with_a_right_crc_is_refused_before_anything_is_gathered(siz
         both_ways(data)
 
 
-# -------------------------------------------------------------------------------------------------------------- gzip
 def test_every_changed_byte_of_a_gzip_shard_is_found_or_harmless() -> None:
     """Harmless: header fields such as the time stamp, which no crc covers. The records are then the same."""
     data, found = gzip.compress(shard(THREE), mtime=0), 0

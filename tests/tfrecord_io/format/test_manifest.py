@@ -71,11 +71,9 @@ def test_newer_minor_versions_are_read(version: str) -> None:
 
 @pytest.mark.parametrize("version", ["2.0", "0.9", "10.0"])
 def test_other_major_versions_are_refused_with_a_way_out(version: str) -> None:
-    with pytest.raises(
-        ManifestError, match=rf"format version {version}, but this library reads version 1\.x"
-    ) as caught:
+    words = rf"format version {version}, but this library reads version 1\.x; install a release .* that reads it$"
+    with pytest.raises(ManifestError, match=words):
         parsed(document(format_version=version))
-    assert caught.value.remedy == "install a release of prep-tfrecords that reads it"
 
 
 @pytest.mark.parametrize("version", [None, 1.0, "", "1", "1.", ".1", "v1.0", "1.0.0", "1.x", "١.٠", "9" * 99, ["1.0"]])
@@ -155,10 +153,7 @@ LEDGER = ("splits", "train", "ledger")
         (_change("features", 0, "meaning", value=5), "5, expected a string"),
         (_change("features", 2, value=5), "invalid in format 1.0: 5, expected an object"),
         (_change("features", 1, "shape", value=[7]), r"'token_type_ids' is int64 \[7\], expected int64 \[8\]"),
-        (
-            _change("features", 1, "role", value="token_ids"),
-            "'types' of role 'token_ids'.*no other feature of this role",
-        ),
+        (_change("features", 1, "role", value="token_ids"), "'types' of role 'token_ids'.*no other feature of this r"),
         (_change("features", 0, "dtype", value="float32"), "'input_ids' of role 'token_ids' is float32"),
         (_change("features", 2, "shape", value=[2]), "3 label names, expected 2"),
         (_change("features", 2, "shape", value=[3, 1]), r"of role 'label' is int64 \[3, 1\], expected int64 \[\]"),
@@ -173,10 +168,7 @@ LEDGER = ("splits", "train", "ledger")
         (_change("source", "origins", value=["train"]), "expected an object"),
         (_change("options", value={"hold_out": {}}), "expected a list"),
         (_change("options", value={"hold_out": [{**HELD, "split": "a/b"}]}), "a plain file name"),
-        (
-            _change("options", value={"hold_out": [{**HELD, "hashes": [5, 5]}]}),
-            r"hashes of held-out rows: the range \[5, 5\) is empty",
-        ),
+        (_change("options", value={"hold_out": [{**HELD, "hashes": [5, 5]}]}), r"rows: the range \[5, 5\) is empty"),
         (_change("options", value={"hold_out": [{**HELD, "hashes": [5]}]}), "not enough values"),
         (_change("options", value={"x": float("nan")}), "not JSON"),
         (_change("options", value={"x": "\ud800"}), "not JSON"),
@@ -239,10 +231,7 @@ def test_a_manifest_survives_the_round_trip() -> None:
         (generations(last="cd"), "the last of them 0123"),
         (generations(first="0123"), "at least two different ones"),
         (generations()[1:], "at least two different ones"),
-        (
-            (*generations()[:1], dataclasses.replace(generations()[1], rows={"test": ((6, 12),)})),
-            "expected tasks and rows of the same splits",
-        ),
+        ((generations()[0], dataclasses.replace(generations()[1], rows={"test": ((6, 12),)})), "of the same splits"),
     ],
 )
 def test_generations_that_contradict_the_shards_are_refused(found: tuple[Generation, ...], message: str) -> None:

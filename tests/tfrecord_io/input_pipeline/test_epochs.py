@@ -12,10 +12,7 @@ from tfrecord_io import reader
 from tfrecord_io.input_pipeline import host_plan, record_order
 from tfrecord_io.input_pipeline.base import InputFunctions
 from tfrecord_io.input_pipeline.host_plan import Host
-from tfrecord_io.mixing import mixing_plan
 from tfrecord_io.mixture import Mixture
-from tfrecord_io.ordering.global_order import GlobalOrder
-from tfrecord_io.ordering.permutation import NUMPY
 from tfrecord_io.reader import Data, Shuffle
 
 SMALL = Shuffle(cycle_length=3, block_length=4, window=16)
@@ -57,22 +54,6 @@ def test_hosts_read_each_row_once_an_epoch(data: Data, hosts: int) -> None:
             for path, _, first, count in zip(*(each.numpy().tolist() for each in pieces), strict=True):
                 found += range(begins[path] + first, begins[path] + first + count)
         assert sorted(found) == list(range(source.num_rows))
-
-
-@pytest.mark.parametrize("hosts", range(1, 10))
-@pytest.mark.parametrize("block", [1, 16], ids=["in memory", "in blocks"])
-def test_the_shared_order_has_each_row_once_an_epoch(data: Data, hosts: int, block: int) -> None:
-    source, batch = data.source("train"), 12 * hosts
-    stage = mixing_plan.schedule({0: {"": 1.0}}, rows=batch)[0]
-    order = GlobalOrder(shard_rows=source.rows, seed=3, block=block, window=64, stage=stage)
-    found: list[tuple[int, int]] = []
-    for index, window in itertools.product(range(hosts), range(12)):
-        columns = Host(index=index, count=hosts).columns(batch)
-        steps, at, rows = order.of_window(window, columns.start, columns.stop, NUMPY)
-        found += zip((steps * batch + at).tolist(), rows.tolist(), strict=True)
-    in_order = [row for _, row in sorted(found)]
-    assert [at for at, _ in sorted(found)] == list(range(len(found)))
-    assert sorted(in_order[: source.num_rows]) == list(range(source.num_rows))
 
 
 def taken(data: InputFunctions, *, hosts: int, batch: int, steps: int) -> list[collections.Counter[int]]:

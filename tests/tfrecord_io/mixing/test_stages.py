@@ -11,7 +11,6 @@ from tests.tfrecord_io.conftest import WriteDataset, context, digests, graph_ops
 from tfrecord_io import objectives, random_access, reader
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.input_pipeline.host_plan import Order
-from tfrecord_io.mixing import mixing_plan
 from tfrecord_io.mixture import Mixture
 from tfrecord_io.reader import Data, Shuffle
 
@@ -30,14 +29,6 @@ def datasets(write_dataset: WriteDataset) -> dict[str, Data]:
 def elements(mixed: Mixture, *, host: int = 0, hosts: int = 1, **options: Any) -> Any:
     fn = mixed.input_fn("train", global_batch_size=16, shuffle=SMALL, **options)
     return fn(context(hosts=hosts, index=host, replicas=hosts))
-
-
-@pytest.mark.parametrize("hosts", [1, 2, 4])
-def test_rows_of_a_change_at_1000_steps(hosts: int) -> None:
-    for host in range(hosts):
-        plan = mixing_plan.schedule(CHANGE, rows=16 // hosts, host=host, hosts=hosts)
-        found = plan.rows_before(1500)
-        assert found == pytest.approx((16_800 / hosts, 7_200 / hosts), abs=1 if hosts == 1 else 2)
 
 
 def test_describe_says_rows_tokens_and_epochs(datasets: Mapping[str, Data]) -> None:

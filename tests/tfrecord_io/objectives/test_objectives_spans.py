@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.support.objectives import (
     EOS,
+    PACK_SCHEMA,
     PAD,
     SEED,
     SENTINELS,
@@ -19,13 +20,12 @@ from tests.support.objectives import (
     batch,
     manifest_of,
 )
-from tests.tfrecord_io.conftest import IDS, LENGTH, integers, make_manifest, tokenizer_facts
+from tests.tfrecord_io.conftest import make_manifest, tokenizer_facts
 from tfrecord_io import objectives
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.objectives.spans import SpanCounts, draw_spans
 from tfrecord_io.objectives.tensor_ops import TensorOps
-from tfrecord_io.schema import Schema
 
 NAN, INF = float("nan"), float("inf")
 
@@ -196,21 +196,17 @@ class TestRefused:
             (
                 make_manifest(tokenizer=tokenizer_facts(eos_id=EOS)),
                 {},
-                r"up to 1 span, but tokenizer 'tiny' has 0 .*give sentinel_ids",
+                "up to 1 span, but .*'tiny' has 0 .*sentinel_ids",
             ),
             (
                 manifest_of(40),
-                {"density": 0.3, "sentinel_ids": [999, 998, 997]},
-                "rows of 40 tokens lose up to 4 spans, but sentinel_ids has 3 ",
+                {"density": 0.3, "sentinel_ids": [999, 998]},
+                "40 tokens lose up to 4 spans, but .* has 2 ",
             ),
             (manifest_of(8), {"sentinel_ids": [999, 999]}, "expected distinct ids"),
             (manifest_of(8), {"sentinel_ids": [999, -1]}, "expected distinct ids"),
             (make_manifest(tokenizer=tokenizer_facts(sentinel_ids=SENTINELS)), {}, "no EOS token.*give eos_id"),
-            (
-                make_manifest(Schema((IDS, integers("segment_ids", "segment_ids", LENGTH))), tokenizer=TOKENIZER),
-                {},
-                "several documents.*--layout concat",
-            ),
+            (make_manifest(PACK_SCHEMA, tokenizer=TOKENIZER), {}, "several documents.*--layout concat"),
             (manifest_of(1), {}, "rows have 1 token.*--max-length"),
         ],
     )

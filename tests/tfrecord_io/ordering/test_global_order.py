@@ -63,15 +63,9 @@ def test_columns_of_a_mixture_fill_every_batch(block: int) -> None:
 def test_a_small_split_is_a_full_permutation_and_a_large_one_is_not() -> None:
     def block(num_bytes: int, compression: str = "none") -> int:
         schedule = mixing_plan.schedule({0: {"": 1.0}}, rows=8)
-        found = GlobalOrder.of(
-            [make_shard(num_bytes=num_bytes)],
-            compression=compression,
-            seed=0,
-            shuffle=Shuffle(block_length=32),
-            schedule=schedule,
-            stage=schedule[0],
-        )
-        return found.block
+        shards, shuffle = [make_shard(num_bytes=num_bytes)], Shuffle(block_length=32)
+        options = {"compression": compression, "seed": 0, "schedule": schedule, "stage": schedule[0]}
+        return GlobalOrder.of(shards, shuffle=shuffle, **options).block  # type: ignore[arg-type]
 
     assert [block(64 << 20), block((64 << 20) + 1)] == [1, 32]
     assert [block(8 << 20, "gzip"), block((8 << 20) + 1, "gzip")] == [1, 32]
