@@ -94,7 +94,7 @@ def read(
 class Buckets:
     """Batches of a split that has rows of several lengths, made by `read`.
 
-    parts, batch_rows: the dataset, and the number of rows in a batch, by row length.
+    parts, batch_rows: by row length, the dataset of these rows, and the number of rows in a batch.
     options: further arguments of `reader.Data.input_fn`.
     """
 

@@ -49,7 +49,8 @@ def require_regular(path: str) -> None:
 def file_outside(folder: str) -> str | None:
     """Describe the first tokenizer setting that names an existing file outside the folder, or return None.
 
-    `transformers` opens the files in some settings ("vocab", "merges"), and saves their content with the tokenizer.
+    `transformers` opens the files that some settings name ("vocab", "merges"), and saves their content with the
+    tokenizer.
     """
     for name in ARGUMENTS:
         try:

@@ -94,7 +94,7 @@ def dump(manifest: Manifest) -> bytes:
 
 
 def has_room(names: Mapping[str, int]) -> bool:
-    """Return whether a manifest of these shards is small enough. `names`: number of shards by typical file name."""
+    """Return whether a manifest of these shards is below the size limit. `names`: number of shards by typical name."""
     return sum((len(name) + _SHARD_BYTES) * shards for name, shards in names.items()) < MOST_BYTES
 
 

@@ -41,7 +41,7 @@ __all__ = ["Mixture", "source_seed"]
 class Mixture(InputFunctions):
     """Several opened datasets, read as one (see `InputFunctions`).
 
-    datasets: the datasets, by names of your choice. A dataset's name is part of the seed of its order.
+    datasets: the datasets, by names of your choice. A dataset's order depends on its name.
     weights: one weight per dataset, by name.
     stages: instead of weights: {first step: weights}, from step 0 on. A weight may be 0 in some stages. To combine a
         temperature with stages, take the weights from the `rates` of a mixture with that temperature.

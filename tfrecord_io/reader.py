@@ -82,7 +82,7 @@ class Data(InputFunctions):
         return max(1, self.num_examples(split) // global_batch_size)
 
     def evaluation_steps(self, split: str, *, global_batch_size: int) -> int:
-        """Return the number of global batches in an evaluation, on any number of hosts. Raises: as `num_examples`."""
+        """Return the number of global batches in an evaluation. Raises: ReaderError if the split does not exist."""
         return host_plan.evaluation_steps(self.num_examples(split), global_batch_size=global_batch_size)
 
     def bucket(self, length: int) -> Data:

@@ -37,7 +37,7 @@ MOST_RECORD_BYTES = 11 * MOST_VALUES
 
 
 def masked_crc32c(data: Data) -> int:
-    """Return the masked CRC-32C of `data`."""
+    """Return the masked CRC-32C of `data`, as TFRecord stores it."""
     array = _as_bytes(data)
     return int(kernels.masked(np.uint64(kernels.crc32c(array, 0, len(array)))))
 

@@ -269,7 +269,7 @@ class Feature:
 
     @property
     def array_dtype(self) -> str:
-        """Return the dtype of arrays of the feature's values."""
+        """Return the dtype of NumPy arrays with the feature's values."""
         return "object" if self.is_bytes else self.dtype
 
     @property
@@ -348,15 +348,15 @@ class Schema:
         return next((feature for feature in self.token_features if feature.role in OF_TOKENS), None)
 
     def ids_of(self, side: Side) -> Feature | None:
-        """Return the feature with the token ids of a side, or None."""
+        """Return the feature with the token ids of `side`, or None."""
         return self._of_side(side, lambda spec: spec.values == "ids")
 
     def mask_of(self, side: Side) -> Feature | None:
-        """Return the feature that is 1 on the tokens of a side and 0 on padding, or None if no record stores it."""
+        """Return the feature that is 1 on the tokens of `side` and 0 on padding, or None if no record stores it."""
         return self._of_side(side, lambda spec: spec.values == "mask" and spec.marks_tokens)
 
     def loss_mask_of(self, side: Side) -> Feature | None:
-        """Return the feature that is 1 on the tokens of a side that are to be learned, or None."""
+        """Return the feature that is 1 on the tokens of `side` that are to be learned, or None."""
         return self._of_side(side, lambda spec: spec.marks_learned)
 
     def _of_side(self, side: Side, fits: Callable[[RoleSpec], bool]) -> Feature | None:
@@ -364,6 +364,6 @@ class Schema:
         return next((feature for feature, spec in specs if spec.side == side and fits(spec)), None)
 
     def values(self, columns: Mapping[str, Values], role: Role) -> Values | None:
-        """Return the values, from {feature name: values}, of the first feature with this role, or None."""
+        """Return the entry of `columns` for the first feature with this role, or None."""
         feature = self.with_role(role)
         return None if feature is None else columns[feature.name]

@@ -53,7 +53,7 @@ class _Packed(NamedTuple):
 
 
 def write(columns: Mapping[str, np.ndarray], schema: Schema, *, framed: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Encode N rows as records, or as frames if `framed`. Return the bytes, and the records' offsets, int64 [N + 1]."""
+    """Encode N rows as records, or frames if `framed`. Return the bytes and the records' offsets, int64 [N + 1]."""
     if columns.keys() != set(schema.names):
         missing, unknown = sorted(set(schema.names) - set(columns)), sorted(set(columns) - set(schema.names))
         raise SchemaError(f"columns: {missing} missing, {unknown} unknown, expected {list(schema.names)}")

@@ -40,7 +40,7 @@ def frozen(array: np.ndarray) -> np.ndarray:
 
 @jit
 def load(data: np.ndarray, position: int) -> int:
-    """Load a little-endian uint64. This function compiles to a single instruction."""
+    """Load the little-endian uint64 at byte `position`. This function compiles to a single instruction."""
     at, word = np.uint64(position), np.uint64(0)
     for k in range(8):
         word |= np.uint64(data[at + np.uint64(k)]) << np.uint64(8 * k)

@@ -114,7 +114,7 @@ class _Streams:
         for order in orders:
             step = max(order.stage.first, start_step)
             window, begun = order.begin(order.rows_before(step), first=columns.start, last=columns.stop)
-            # The last window of a stage, if the stage ends.
+            # After the last window of a stage, if the stage ends.
             end = order.begin(order.end_row - 1)[0] + 1 if order.end_row < ENDLESS else ENDLESS
             counts_P = order.counts(columns.start, columns.stop)
             counts_P = np.roll(counts_P, -((step - order.stage.first) % len(counts_P)))

@@ -74,7 +74,7 @@ class Shuffle:
             check_positive(name, value)
 
     def shared(self, count: int) -> Shuffle:
-        """Divide the open shards and the window among `count` streams. Each gets at least 4 shards, 1,024 records."""
+        """Divide the open shards and the window among `count` streams: at least 4 shards and 1,024 records for each."""
         window = max(_LEAST_WINDOW, -(-self.window // count))
         cycle_length = max(_LEAST_OPEN_SHARDS, -(-self.cycle_length // count))
         return dataclasses.replace(self, cycle_length=cycle_length, window=window)

@@ -100,7 +100,7 @@ def records_from(
     """Return `count` serialized records of a shard that has `rows` records, from record `first` on.
 
     Reading fails if the shard has fewer records, or if the shard is read to its end and has more. Call only in
-    functions mapped over a dataset, as `records_at`.
+    functions mapped over a dataset, like `records_at`.
     """
     start = functools.partial(_offset, path, first, count=-(-rows // index_stride), index_stride=index_stride)
     byte, skip = tf.cond(first < index_stride, lambda: tf.zeros([], tf.int64), start), first % index_stride
@@ -128,8 +128,8 @@ def records_at(
 ) -> tf.data.Dataset:
     """Read a shard from byte `byte` on: skip `skip` records, and return at most `most` serialized records, all if -1.
 
-    Reading fails if their number is not `num_records`. Call only in functions mapped over a dataset: TensorFlow 2.21
-    cannot serialize this operation elsewhere.
+    Reading fails if the number of these records is not `num_records`. Call only in functions mapped over a dataset:
+    TensorFlow 2.21 cannot serialize this operation elsewhere.
     """
     variant = tf.raw_ops.TFRecordDatasetV2(
         filenames=path[tf.newaxis],

@@ -26,7 +26,7 @@ def merge(manifests: Mapping[str, Manifest], *, rates: Mapping[str, Any]) -> Man
 
     The result has the features of the first dataset, and the splits that all datasets have.
 
-    Raises: ReaderError if the datasets do not fit together.
+    Raises: ReaderError if the datasets' tokenizers or features differ.
     """
     (first_name, first), *others = manifests.items()
     for name, manifest in others:

@@ -38,9 +38,9 @@ ENDLESS = 1 << 62
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Stage:
-    """Elements [first, last) of a training run. The last stage ends at `ENDLESS`.
+    """Elements [first, last) of a training run (batches, or replicas' parts). The last stage ends at `ENDLESS`.
 
-    rows_PK: the cycle, int64: for each of P elements, the number of rows from each of K datasets.
+    rows_PK: the repeating cycle, int64: for each of P elements, the number of rows from each of K datasets.
     before: number of rows of each dataset in earlier stages.
     """
 
@@ -75,7 +75,7 @@ class Schedule(tuple[Stage, ...]):
         return Schedule(stage.from_element(element) for stage in self if stage.last > element)
 
     def last_within(self, most_rows: Sequence[float]) -> tuple[int, int]:
-        """Return how many elements `most_rows` of each dataset suffice for, and the index of the first to run out."""
+        """Return how many elements `most_rows` of each dataset suffice for, and the number of the first to run out."""
 
         def elements_within(part: int) -> int:
             return bisect.bisect_right(range(1, ENDLESS), most_rows[part], key=lambda at: self.rows_before(at)[part])
@@ -176,12 +176,12 @@ def _by_size(num_examples: Mapping[str, int], temperature: float, maximum: int |
 
 
 def cycle(shares: Mapping[str, float], *, rows: int) -> np.ndarray:
-    """Return the shortest repeating pattern of elements that mixes the datasets in these shares, int64 [P, K].
+    """Return the shortest repeating pattern of batches that mixes the datasets in these shares, int64 [P, K].
 
-    It has the number of rows from each of K datasets in each of P elements of `rows` rows. If no pattern of at most
-    4,096 elements has exactly these shares, return the closest one, off by less than 1 row in 4,096 elements.
+    It has the number of rows from each of K datasets in each of P batches of `rows` rows. If no pattern of at most
+    4,096 batches has exactly these shares, return the closest one, off by less than 1 row in 4,096 batches.
 
-    Raises: ReaderError if a dataset gets less than one row in 4,096 elements.
+    Raises: ReaderError if a dataset gets less than one row in 4,096 batches.
     """
     quotas_K = rows * np.array(list(shares.values()), np.float64)
     elements = np.arange(1, _MOST_ELEMENTS + 1, dtype=np.int64)

@@ -56,7 +56,7 @@ class TensorOps:
 
 
 def by_row(seed: tf.Tensor, *, first_row: tf.Tensor) -> tf.Tensor:
-    """Return a seed, int64 [3], with which a replica draws its part of a global batch's numbers (from `first_row`)."""
+    """Return a seed, int64 [3], for a replica that draws the numbers of a global batch from row `first_row` on."""
     return tf.concat([seed, tf.reshape(first_row, [1])], axis=0)
 
 

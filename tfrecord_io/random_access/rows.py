@@ -48,7 +48,7 @@ class Rows(ShardFiles):
     """Rows of one split, in the order of its shards; made by `random_access.open`.
 
     Numbers are arrays of int64 or float32. Text and bytes are `str` and `bytes`; for several rows, object arrays of
-    them. Bind objectives to `manifest`.
+    them. To bind an objective to the rows, use their `manifest`.
 
     Can be pickled; threads and processes, even forked ones, may read concurrently.
     """

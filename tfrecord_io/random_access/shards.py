@@ -24,7 +24,7 @@ from tfrecord_io.manifest import Manifest, Shard
 from tfrecord_io.random_access.storage import Storage
 from tfrecord_io.shown import some, without_secrets
 
-# Cached indexes. Shards of 100 MB have 25 KB.
+# Cached indexes. The index of a shard of 100 MB has 25 KB.
 _INDEXES = 1024
 # Cached shards without index, and the unpacked bytes kept for each: a file of 2 MB can become 2 GB.
 _WHOLE_SHARDS = 2

@@ -46,7 +46,7 @@ class Storage(abc.ABC):
 
     @abc.abstractmethod
     def read(self, name: str, *, most: int) -> bytes:
-        """Return the first `most` bytes of a file, or fewer at its end. Raises: OSError if it cannot be read."""
+        """Return the first `most` bytes of a file, or all of a shorter file. Raises: OSError if it cannot be read."""
 
     def read_range(self, name: str, start: int, stop: int) -> np.ndarray:
         """Return bytes [start, stop) of a file, uint8, or fewer at its end. Raises: OSError if it cannot be read."""
