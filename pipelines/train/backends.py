@@ -22,10 +22,7 @@ if TYPE_CHECKING:
 
 
 def load(*, verbose: bool, backend: Literal["tensorflow", "jax"] = "tensorflow") -> None:
-    """Import TensorFlow, and Keras with `backend`. Unless `verbose`, hide TensorFlow's logs.
-
-    Raises: ConfigError if an import fails.
-    """
+    """Import TensorFlow, and Keras with `backend`. `verbose`: show logs. Raises: ConfigError if an import fails."""
     os.environ["KERAS_BACKEND"] = backend  # before TensorFlow, which imports Keras
     try:
         tensorflow_start.load(verbose=verbose)
@@ -51,8 +48,7 @@ def load(*, verbose: bool, backend: Literal["tensorflow", "jax"] = "tensorflow")
 def opened(target: Target, config: TrainConfig | PredictConfig) -> DeviceBackend:
     """Open the target's devices before anything else uses them. Warn on stderr if `--tpu auto` found no TPU.
 
-    Raises: DeviceError if the devices cannot be reached; ConfigError if they are too few, or cannot divide a batch
-    equally.
+    Raises: DeviceError if the devices cannot be reached; ConfigError if they are too few, or cannot divide a batch.
     """
     import keras
 

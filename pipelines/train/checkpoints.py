@@ -57,11 +57,10 @@ def claimed(
     """Check that a model folder belongs to a training run, and return the identity that its run.json recorded.
 
     If there is no run.json, return `identity` and, if `writes`, record it. Some entries may differ from the recorded
-    ones: COURSE, the STAGES of a mixture after the last checkpoint and, with `may_change`, the options in TUNED. Then
-    run.json is replaced (if `writes`), but the returned identity has the earlier COURSE.
+    ones: COURSE (--steps, --warmup), the STAGES of a mixture after the last checkpoint and, with `may_change`, the
+    options in TUNED. Then run.json is replaced (if `writes`), but the returned identity has the earlier COURSE.
 
-    Raises: FingerprintMismatchError if the folder contains another training run; OutputError if the folder cannot be
-    used.
+    Raises: FingerprintMismatchError if the folder contains another training run; OutputError if it is unusable.
     """
     folder = model_dir.rstrip("/")
     with usable(folder):
@@ -107,10 +106,7 @@ def claimed(
 
 @contextlib.contextmanager
 def locked(model_dir: str) -> Iterator[None]:
-    """Lock a local model folder during the context. Folders on gs:// are not locked.
-
-    Raises: OutputError if another training run has the lock.
-    """
+    """Lock a local model folder during the context. Raises: OutputError if another training run has the lock."""
     with contextlib.ExitStack() as stack:
         if "://" not in model_dir:
             with usable(model_dir):
@@ -130,7 +126,6 @@ def locked(model_dir: str) -> Iterator[None]:
 
 
 def steps_in(folder: str) -> list[int]:
-    """Return the steps at which the checkpoints in a folder were written, ascending."""
     names = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
     return sorted(int(match[1] or match[2]) for name in names if (match := _CHECKPOINT.match(name)))
 
@@ -145,14 +140,11 @@ class Saves(abc.ABC):
 
     @abc.abstractmethod
     def save(self) -> None:
-        """Write a checkpoint of the current step. Replace checkpoints of this and later steps.
-
-        Raises: OutputError if it cannot be written.
-        """
+        """Write a checkpoint of the current step; delete others of this and later steps. Raises: OutputError."""
 
     @abc.abstractmethod
     def load(self, step: int) -> None:
-        """Load the checkpoint of a step into the learner. Raises: OutputError if it is damaged or does not fit."""
+        """Load the checkpoint of a step into the learner. Raises: OutputError if damaged or of another model."""
 
     def close(self) -> None:  # noqa: B027 - `save` may wait
         """Wait until all checkpoints are written."""
@@ -182,7 +174,6 @@ def unwritten(folder: str, error: BaseException) -> OutputError:
 
 
 def damaged(path: str, error: BaseException) -> OutputError:
-    """Return the error for a checkpoint that is damaged or does not fit the model."""
     return OutputError(
         f"{path}: the checkpoint does not fit this model or is damaged ({_first_line(error)})",
         remedy="delete a damaged checkpoint; otherwise give the --model that wrote it, or another --model-dir",
@@ -190,10 +181,7 @@ def damaged(path: str, error: BaseException) -> OutputError:
 
 
 def read_json(path: str) -> Any:
-    """Read a JSON file.
-
-    Raises: ValueError if it is damaged or larger than 64 MiB; TensorFlow's OpError if it cannot be read.
-    """
+    """Read a JSON file of at most 64 MiB. Raises: ValueError if it is larger or damaged; TensorFlow's OpError."""
     with tf.io.gfile.GFile(path, "rb") as file:
         if file.size() > _MOST_BYTES:
             raise ValueError(f"{file.size():,} bytes, expected at most {_MOST_BYTES:,}")
@@ -227,10 +215,7 @@ def require_savable(model: keras.Model, *, model_name: str) -> None:
 
 
 def save_model(model: Any, model_dir: str) -> tuple[str, str]:
-    """Write the model as model.keras and its weights as model.weights.h5 to a folder; return both paths.
-
-    Raises: OutputError if the files cannot be written.
-    """
+    """Write model.keras and model.weights.h5 to a model folder; return their paths. Raises: OutputError."""
     names = ("model.keras", "model.weights.h5")
     targets = [f"{model_dir.rstrip('/')}/{name}" for name in names]
     with tempfile.TemporaryDirectory() as folder:
@@ -245,10 +230,7 @@ def save_model(model: Any, model_dir: str) -> tuple[str, str]:
 
 
 def save_weights(model: Any, weights: Sequence[np.ndarray], path: str) -> None:
-    """Write a .weights.h5 file for the model with other trainable weights. The model keeps its own weights.
-
-    Raises: OutputError if the file cannot be written.
-    """
+    """Write a .weights.h5 file with these trainable weights; the model keeps its own. Raises: OutputError."""
     own = [np.array(variable.value) for variable in model.trainable_variables]
     with tempfile.TemporaryDirectory() as folder, usable(os.path.dirname(path)):
         for values in (weights, own):
@@ -313,10 +295,7 @@ class History:
             ) from error
 
     def add(self, step: int, metrics: Mapping[str, float]) -> bool:
-        """Record an evaluation in the file, and return whether it is the best so far.
-
-        Raises: OutputError if the file cannot be written.
-        """
+        """Add an evaluation to the file, and return whether it is the best so far. Raises: OutputError."""
         self.evaluations.pop(step, None)
         self.evaluations[step] = dict(metrics)
         if self.writes:
@@ -326,7 +305,7 @@ class History:
 
     @property
     def best(self) -> int | None:
-        """Step of the best evaluation, the earliest if several are equal; None if none has the metric."""
+        """Step of the best evaluation, the earliest if several are equal; None if no evaluation has the metric."""
         values = {step: metrics.get(self.metric, math.nan) for step, metrics in self.evaluations.items()}
         numbers = {step: value for step, value in values.items() if not math.isnan(value)}
         choose = min if self.metric in LOWER_IS_BETTER else max

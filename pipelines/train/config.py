@@ -201,7 +201,6 @@ class TrainConfig:
 
     @property
     def data_folders(self) -> tuple[str, ...]:
-        """Folders of the datasets, one or more."""
         return (self.data,) if isinstance(self.data, str) else tuple(self.data)
 
     @property
@@ -244,10 +243,7 @@ class TrainConfig:
         return dataclasses.replace(self, steps=steps, epochs=None, warmup=warmup, warmup_ratio=None)
 
     def require_equal_parts(self, replicas: int, *, place: str = "") -> None:
-        """Check that `replicas` times `accumulate` divides the global batch size. Raises: ConfigError if not.
-
-        `place`: name of a TPU, such as v3-8, for the message.
-        """
+        """Check that `replicas * accumulate` divides the batch. `place`: a TPU such as v3-8. Raises: ConfigError."""
         accumulate = f" with --accumulate {self.accumulate}" if self.accumulate > 1 else ""
         _require_multiple(
             "--global-batch-size",
@@ -317,5 +313,4 @@ class PredictConfig:
             )
 
     def require_equal_parts(self, replicas: int) -> None:
-        """Check that `replicas` divides the batch size. Raises: ConfigError if not."""
         _require_multiple("--batch-size", self.batch_size, replicas, devices=some(replicas, "replica"))

@@ -40,9 +40,8 @@ class InputParts:
 
     Batches depend on the number of hosts, and masks on the number of parts. So a training run records both when it
     begins. If it began on 4 hosts and resumes on 2, each host reads two streams. If it resumes on 8, two hosts read the
-    same stream. TensorFlow's strategies ask each host for its own part, so they cannot resume on a different number of
-    hosts.
-    With --order global, batches depend on neither number.
+    same stream. TensorFlow's strategies ask each host for its own part, so they cannot resume on another number of
+    hosts. With --order global, batches depend on neither number.
     """
 
     hosts: int
@@ -99,10 +98,7 @@ class DeviceBackend(Protocol):
     peak_flops: float  # per second and device, 0 if unknown
 
     def learner(self, job: TrainingSetup) -> Learner:
-        """Build the model, with random or pretrained weights, and its optimizer.
-
-        Raises: ConfigError if the model does not exist, or does not fit the data.
-        """
+        """Build the model and its optimizer. Raises: ConfigError if the model does not exist or fit the data."""
 
     def current(self, learner: Any) -> keras.Model:
         """Return the learner's Keras model, with the current weights."""
@@ -138,10 +134,7 @@ class DeviceBackend(Protocol):
 
 
 def built(job: TrainingSetup) -> BuiltModel:
-    """Set Keras' seed and precision, and build the model.
-
-    Raises: ConfigError if the model does not exist, or does not fit the data.
-    """
+    """Set Keras' seed and precision, and build the model. Raises: ConfigError if it does not exist or fit the data."""
     config = job.config
     keras.utils.set_random_seed(config.seed % 2**32)
     keras.mixed_precision.set_global_policy(

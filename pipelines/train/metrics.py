@@ -45,7 +45,7 @@ class Evaluated:
 
 
 def together(results: Sequence[Evaluated]) -> Evaluated:
-    """Merge the results of several datasets. `rows`, unless empty, gets the column PART."""
+    """Merge the results of several datasets. `rows` gets a column PART with the number of each row's dataset."""
     sums = {name: np.sum([result.sums[name] for result in results], axis=0) for name in results[0].sums}
     rows: dict[str, np.ndarray] = {}
     if results[0].rows:
@@ -83,10 +83,7 @@ def _real_rows(parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
 
 
 def count(predicted: Any, labels: Any, weights: Any, *, num_classes: int) -> Any:
-    """Return the total weight of examples per class: float32 [3, C], for correct, predicted and actual examples.
-
-    A correct example counts in all three rows.
-    """
+    """Return the weights of correct, predicted and actual examples, summed by class: float32 [3, C]."""
     predicted, labels, weights = (ops.reshape(values, [-1]) for values in (predicted, labels, weights))
     right = ops.where(predicted == labels, weights, 0.0)
     return ops.stack(
@@ -110,7 +107,7 @@ def f1(counts: np.ndarray, *, positive: int = 1) -> float:
 
 
 def micro_f1(counts: np.ndarray) -> float:
-    """Return the F1 over all classes, or 0 if none is predicted or actual. `counts`: from `count`."""
+    """Return the F1 over all classes, or 0 if no class is predicted or actual. `counts`: from `count`."""
     return f1(counts.sum(axis=1, keepdims=True), positive=0)
 
 
@@ -122,10 +119,7 @@ def macro_f1(counts: np.ndarray) -> float:
 
 
 def matthews(counts: np.ndarray) -> float:
-    """Return Matthews' correlation coefficient (Gorodkin, 2004, equation 8), or 0 if it is undefined.
-
-    `counts`: from `count`.
-    """
+    """Return Matthews' correlation (Gorodkin, 2004, equation 8), or 0 if undefined. `counts`: from `count`."""
     right, predicted, actual = counts
     total = actual.sum()
     covariance = right.sum() * total - predicted @ actual
@@ -134,7 +128,6 @@ def matthews(counts: np.ndarray) -> float:
 
 
 def mae(predicted: np.ndarray, labels: np.ndarray) -> float:
-    """Return the mean absolute error, or NaN without examples."""
     return float(np.mean(np.abs(predicted - labels))) if len(labels) else math.nan
 
 
@@ -163,10 +156,9 @@ MOST_ANSWER_TOKENS = 30
 
 
 def best_spans(logits: Any, text: Any) -> dict[str, Any]:
-    """Find the best answer in each of B windows. Answers have at most MOST_ANSWER_TOKENS tokens.
+    """Find the best answer, of at most 30 tokens, in each of B windows.
 
-    `logits`: float32 [B, L, 2], for the first and last token of an answer. `text`: bool [B, L], true on the text's
-    tokens.
+    `logits`: float32 [B, L, 2], for the first and last token of an answer. `text`: bool [B, L], true on text tokens.
 
     Returns: `first` and `last`, positions int32 [B]; `score`, float32 [B], -inf without text; `none`, float32 [B], the
         score of "no answer", which is at the first position.

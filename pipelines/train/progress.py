@@ -56,7 +56,6 @@ class TrainingProgress:
         self._emit({"step": step, "loss": loss, "learning_rate": learning_rate, **rates})
 
     def evaluation(self, step: int, *, split: str, metrics: Mapping[str, float], examples: int) -> None:
-        """Report the metrics of an evaluation on a split with this number of examples."""
         self._scalars(step, split, metrics)
         self._writer.flush()  # people wait to see evaluations
         shown = "  ".join(f"{name} {value:.4f}" for name, value in metrics.items())

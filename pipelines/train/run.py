@@ -33,12 +33,10 @@ _NO_TOKENIZER = "warning: {} has no folder tokenizer/, which `train-tpu predict`
 def train(config: TrainConfig, *, as_json: bool = False) -> dict[str, Any]:
     """Train until `config.steps`, starting from the last checkpoint in the model folder, if any.
 
-    With a TPU or several CPU replicas, call this before anything else uses TensorFlow. `as_json`: also write metrics as
-    JSON lines on stdout. Return `steps`, `model` (the final model's path), and the final model's metrics, if evaluated.
-    A process that does not write files returns {}.
+    With a TPU or several CPU replicas, call this before anything else uses TensorFlow. Return `steps`, `model` (the
+    final model's path), and the final model's metrics, if evaluated; {} in a process that writes no files.
 
-    Raises: StoppedError after SIGTERM or SIGINT, with the state saved; another PrepError if the run cannot start or go
-    on.
+    Raises: StoppedError after SIGTERM or SIGINT, with the state saved; another PrepError if training fails.
     """
     job = jobs.check(config)
     backend = backends.opened(job.target, job.config)

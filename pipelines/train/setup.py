@@ -131,8 +131,7 @@ def _eval_split(config: TrainConfig, data: InputFunctions) -> str | None:
 def open_data(config: TrainConfig) -> InputFunctions:
     """Open the dataset, or the mixture of several datasets.
 
-    Raises: ReaderError if a dataset cannot be opened or does not fit the others; ConfigError if a dataset of a mixture
-    has rows of several lengths.
+    Raises: ReaderError if a dataset cannot be opened or does not fit the others; ConfigError if a mixture has buckets.
     """
     opened = [reader.open(folder) for folder in config.data_folders]
     if len(opened) == 1:
@@ -153,10 +152,7 @@ def open_data(config: TrainConfig) -> InputFunctions:
 
 
 def shares(job: TrainingSetup) -> Mapping[str, Mapping[str, float]]:
-    """Return, by dataset of a mixture, the `rows`, `tokens` and `epochs` that the training run takes from it.
-
-    The result is empty for a single dataset.
-    """
+    """Return `rows`, `tokens` and `epochs` of the training run by dataset of a mixture; empty without a mixture."""
     if not isinstance(job.data, Mixture):
         return {}
     config = job.config
@@ -164,7 +160,7 @@ def shares(job: TrainingSetup) -> Mapping[str, Mapping[str, float]]:
 
 
 def by_length(data: InputFunctions) -> Mapping[int, InputFunctions]:
-    """Return the parts of the data with rows of one length, by length, ascending."""
+    """Return a dataset for each row length, by length, ascending."""
     if isinstance(data, Data) and data.manifest.bucket_lengths:
         return {length: data.bucket(length) for length in data.manifest.bucket_lengths}
     return {data.manifest.row_length: data}
@@ -181,10 +177,7 @@ def evaluated(data: InputFunctions, split: str) -> Mapping[str, Data]:
 
 
 def require_split(data: InputFunctions, split: str, *, option: str, all_have_it: bool = False) -> None:
-    """Check that a dataset has examples in a split. Raises: ConfigError if none has.
-
-    `all_have_it`: check this for all datasets. `option`: the option that names the split, for the message.
-    """
+    """Check that a dataset (with `all_have_it`, every dataset) has examples in a split. Raises: ConfigError."""
     have, datasets = len(evaluated(data, split)), len(data.datasets) if isinstance(data, Mixture) else 1
     if have < (datasets if all_have_it else 1):
         raise ConfigError(

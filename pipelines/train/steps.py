@@ -74,7 +74,6 @@ class Learner(abc.ABC):
 
     @property
     def learning_rate(self) -> float:
-        """Learning rate of the next step."""
         return float(self.optimizer.learning_rate(self.step))
 
     @abc.abstractmethod
@@ -160,7 +159,7 @@ class Learner(abc.ABC):
 def answering(model: keras.Model, outputs: Callable[..., Any]) -> Callable[..., Any]:
     """Return a pure function of (weights, state, features) that returns `outputs(call, features)`.
 
-    There, `call` maps features to the logits of the model with these weights.
+    `call` maps features to the logits of the model with these weights.
     """
 
     def pure(weights: Any, state: Any, features: Mapping[str, Any]) -> Any:
@@ -196,10 +195,7 @@ class AdamW:
     epsilon: float = 1e-8
 
     def learning_rate(self, step: Any) -> Any:
-        """Return the learning rate of a step.
-
-        It rises linearly to `rate` in the warm-up. Then it is constant, or falls to 0 as a line or a cosine.
-        """
+        """Return a step's learning rate: linear warm-up to `rate`, then constant, or a linear or cosine decay to 0."""
         done = ops.cast(step, "float32")
         rising = (done + 1.0) / (self.warmup + 1.0)
         share = ops.clip((done - self.warmup) / max(1, self.steps - self.warmup), 0.0, 1.0)

@@ -69,7 +69,7 @@ def choose(tpu: str, *, environment: Mapping[str, str], chips_here: bool) -> Tar
 
 
 def backend(asked: Backend, target: Target) -> Literal["tensorflow", "jax"]:
-    """Return the backend for a value of --backend. Raises: ConfigError if it is JAX and the target a TPU Node."""
+    """Return the backend for the value `asked` of --backend. Raises: ConfigError for JAX with a TPU Node."""
     if asked == "jax" and target.kind == "tpu-node":
         raise ConfigError(
             f"--backend jax with a TPU Node ({target.address}), expected a TPU in this machine",
@@ -108,17 +108,14 @@ def place(target: Target, hardware: str) -> str:
 
 
 def has_tpu_chips() -> bool:
-    """Return whether this machine is a TPU VM: it has device files of TPU chips and, if needed, libtpu."""
+    """Return whether this machine is a TPU VM: it has TPU device files (/dev/vfio counts only with libtpu)."""
     if glob.glob("/dev/accel[0-9]*"):
         return True
     return bool(glob.glob("/dev/vfio/[0-9]*")) and importlib.util.find_spec("libtpu") is not None
 
 
 def require_reachable_path(target: Target, *, option: str, path: str) -> None:
-    """Check that the target can open a path. A TPU Node can open only gs:// paths.
-
-    `option`: the option with this path. Raises: ConfigError if the target cannot open the path.
-    """
+    """Check that the target can open a path; a TPU Node opens only gs:// paths. Raises: ConfigError."""
     if target.kind == "tpu-node" and not path.startswith("gs://"):
         raise ConfigError(
             f"{option} {path} with a TPU Node ({target.address}), expected a gs:// address, since the TPU's host is "
@@ -129,10 +126,7 @@ def require_reachable_path(target: Target, *, option: str, path: str) -> None:
 
 
 def require_whole_cluster(environment: Mapping[str, str]) -> None:
-    """Check the environment variables that describe a cluster of processes.
-
-    Raises: ConfigError if the cluster is not for JAX, or a variable is missing.
-    """
+    """Check that a cluster in the environment variables is for JAX and complete. Raises: ConfigError."""
     if environment.get(COORDINATOR):
         if missing := [name for name in CLUSTER if not environment.get(name, "").strip().isdigit()]:
             raise ConfigError(

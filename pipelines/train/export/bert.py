@@ -1,8 +1,7 @@
 """Convert BERT with this trainer's heads to the weight names of `transformers` (modeling_bert.py).
 
-KerasHub's BERT has a layer norm epsilon of 1e-12 and usually the tanh form of GELU (`gelu_new`); config.json records
-both. Of the classes in transformers with a head, only the one that classifies rows has a pooler. None pools rows by
-their mean.
+KerasHub's BERT has a layer norm epsilon of 1e-12 and usually the tanh form of GELU (`gelu_new`); config.json has both.
+Of the classes used here, only transformers' class for rows has a pooler, and none pools rows by their mean.
 """
 
 import json

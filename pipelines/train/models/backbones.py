@@ -88,10 +88,7 @@ def keras_hub(name: str) -> Any:
 
 
 def make(config: TrainConfig, manifest: Manifest) -> tuple[Any, Checkpoint | None]:
-    """Build the backbone that --model names. Return it with its transformers checkpoint, or with None if it has none.
-
-    Raises: ConfigError if the model cannot be loaded.
-    """
+    """Build the backbone that --model names. Return it and its transformers checkpoint, if any. Raises: ConfigError."""
     # Keras mistakes the mask argument of T5's attention for a mask of its inputs.
     warnings.filterwarnings("ignore", message=r"Layer '\w+' \(of type T5MultiHeadAttention\) was passed an input")
     return (_from_scratch(config, manifest), None) if config.model in FROM_SCRATCH else _preset(config, manifest)
@@ -250,8 +247,7 @@ def require_apart(backbone: Any, *, config: TrainConfig, manifest: Manifest) -> 
 def keeping_apart(backbone: Any) -> keras.Model:
     """Return a model of the backbone's layers in which tokens attend only to tokens of the same document.
 
-    Inputs, int32 [B, L]: `token_ids`; `documents`, numbered from 1, and 0 on padding; `positions`. Output: states [B,
-    L, D].
+    Inputs, int32 [B, L]: `token_ids`; `documents` (from 1; 0 on padding); `positions`. Output: states [B, L, D].
     """
     names = ("token_ids", "documents", "positions")
     inputs = {name: keras.Input((None,), dtype="int32", name=name) for name in names}

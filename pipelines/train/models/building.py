@@ -104,10 +104,7 @@ def _architecture(built: BuiltModel) -> dict[str, Any]:
 def build_again(
     backbone: Mapping[str, Any], manifest: Manifest, task: BoundTask, *, pooling: Pooling | None
 ) -> BuiltModel:
-    """Rebuild a model, with random weights. `backbone`: its `BuiltModel.description`.
-
-    Raises: ConfigError if this version of KerasHub lacks the backbone's class.
-    """
+    """Rebuild a model with random weights from `BuiltModel.description`. Raises: ConfigError if KerasHub cannot."""
     family = getattr(backbones.keras_hub(str(backbone["class"])).models, str(backbone["class"]), None)
     if family is None or not str(backbone["class"]).endswith("Backbone"):
         raise ConfigError(
@@ -142,10 +139,7 @@ def _hub_model(config: TrainConfig, manifest: Manifest, task: BoundTask) -> Buil
 
 
 def users_model(spec: str, manifest: Manifest) -> keras.Model:
-    """Build a model with the user's function. `spec`: the function, such as package.module:build.
-
-    Raises: ConfigError if the function cannot be imported, fails, or does not return a Keras model.
-    """
+    """Build a model with the user's function, such as package.module:build. Raises: ConfigError if this fails."""
     module_name, _, function = spec.partition(":")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())  # as `python -m` does

@@ -1,4 +1,4 @@
-"""Read a checkpoint of `transformers`: KerasHub reads the backbone, this module the head and missing weights.
+"""Read a checkpoint of `transformers`: KerasHub reads the backbone, and this module the head and the rest.
 
 The names of a head's tensors are in `FAMILIES` for mlm, and in `TASKS` for classify, tokens and span. A checkpoint of a
 masked language model (BERT or ALBERT) may lack the pooler; then a random pooler is used.
@@ -123,8 +123,7 @@ class Checkpoint:
     def load_head(self, model: keras.Model, task: BoundTask, manifest: Manifest, *, pooling: Pooling) -> list[str]:
         """Load the task's head into the model, if the checkpoint has one. Return messages about its tensors.
 
-        Raises: ConfigError if a classifier has only some of the dataset's labels, or an unused tensor affects the
-        logits.
+        Raises: ConfigError if a classifier has only some of the dataset's labels, or an unused tensor affects logits.
         """
         # The head of mlm is nested in the model.
         layers = {inner.name: inner for layer in model.layers for inner in getattr(layer, "layers", [layer])}
@@ -234,10 +233,9 @@ def _recorded(names: set[str]) -> Iterator[None]:
 
 
 def opened(model: str, *, weights: bool = True) -> Checkpoint | None:
-    """Open the transformers checkpoint that --model names, in a folder or on the Hub. Return None if it names none.
+    """Open the transformers checkpoint that --model names, in a folder or on the Hub; None if it is another model.
 
-    If `weights` is false, only the settings are read. Raises: ConfigError if KerasHub would compute different logits
-    than transformers.
+    Without `weights`, only settings are read. Raises: ConfigError if KerasHub would compute other logits.
     """
     hub_id = model.removeprefix("hf://") if model.startswith("hf://") else None
     if hub_id is not None:

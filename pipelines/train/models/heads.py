@@ -1,4 +1,4 @@
-"""Build a model's inputs, and its head from the backbone's sequence to logits."""
+"""Build a model's inputs, and its head, which maps the backbone's states to logits."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,8 +18,7 @@ from tfrecord_io.objectives.base import TokenFeatures
 def taken(model: keras.Model, features: Mapping[str, Any]) -> dict[str, Any]:
     """Select the features that the model takes as inputs.
 
-    For mlm, a model that takes `masked_positions` has logits [B, P, V], at P positions of a row; any other has [B, L,
-    V].
+    For mlm, logits are [B, P, V] if the model takes `masked_positions` [B, P], otherwise [B, L, V].
     """
     try:
         names = model.input
@@ -48,10 +47,7 @@ def inputs_of(manifest: Manifest, task: BoundTask) -> dict[str, Any]:
 def with_head(
     backbone: Any, manifest: Manifest, task: BoundTask, *, pooling: Pooling, has_bias: bool = False
 ) -> keras.Model:
-    """Return a model with the backbone and the task's head.
-
-    `has_bias`: whether the output layer for mlm has a bias, as in checkpoints.
-    """
+    """Add the task's head to a backbone. `has_bias`: whether the output layer for mlm has a bias."""
     inputs = inputs_of(manifest, task)
     tokens = task.tokens(manifest)
     core, feeds = _fed(backbone, manifest, inputs, tokens)

@@ -55,10 +55,7 @@ class Settings:
 
 
 def read(model: str, config: Mapping[str, Any]) -> Settings:
-    """Return the settings to use from `config`, the content of a checkpoint's config.json.
-
-    Raises: ConfigError if KerasHub would compute different logits than transformers.
-    """
+    """Return the settings from a config.json. Raises: ConfigError if KerasHub would compute different logits."""
     name = str(config["model_type"])
     if name not in TYPES:
         raise ConfigError(

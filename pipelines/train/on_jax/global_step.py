@@ -27,10 +27,7 @@ class GlobalStep(Learner):
     step = 0
 
     def __init__(self, built: BuiltModel, job: TrainingSetup, *, mesh: Mesh, abstract: bool = False) -> None:
-        """Place the state on the mesh.
-
-        If `abstract`, keep only the state's shapes, to compile for devices that this machine does not have.
-        """
+        """Place the state on the mesh or, if `abstract`, keep only its shapes, to compile for another machine."""
         super().__init__(built, job, shares=job.config.accumulate)
         seed = job.config.seed
         self._key = jax.random.fold_in(jax.random.PRNGKey(seed % 2**32), seed // 2**32)

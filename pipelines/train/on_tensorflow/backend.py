@@ -60,10 +60,7 @@ _CAUSES = (
 
 
 class TensorFlowSaves(Saves):
-    """Checkpoints that `tf.train` writes, in files such as ckpt-120.*.
-
-    The file ckpt-120.index is written last and deleted first.
-    """
+    """Checkpoints that `tf.train` writes. A checkpoint's file ckpt-120.index is written last and deleted first."""
 
     def __init__(self, learner: ReplicaStep, folder: str, *, keep: int) -> None:
         self._learner = learner

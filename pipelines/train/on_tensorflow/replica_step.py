@@ -100,10 +100,7 @@ class ReplicaStep(Learner):
         return loss
 
     def evaluate(self, batch: Batch) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
-        """Return the sums and the per-row values for the task's metrics, over all replicas.
-
-        Call this in a replica's context.
-        """
+        """Return sums and per-row values for the metrics, over all replicas. Call this in a replica's context."""
         sums, rows = self._sums[_shapes(batch)](values_of(self._weights), values_of(self._others), _plain(batch))
         replica = tf.distribute.get_replica_context()
         sums = {name: replica.all_reduce(_SUM, value) for name, value in sums.items()}

@@ -23,8 +23,7 @@ def load_model(model_dir: str, trained: TrainedModel, *, build: str | None = Non
 
     `build`: the user's function that built the model, if any. No other code of the user runs.
 
-    Raises: ReaderError if a file is missing or damaged; ConfigError if the model needs `build`, or `build` makes
-    another model.
+    Raises: ReaderError if a file is missing or damaged; ConfigError if `build` is missing or makes another model.
     """
     if build is not None and not backbones.is_users(build):
         raise ConfigError(

@@ -59,10 +59,7 @@ class Predictor(abc.ABC):
         return both[0] if both[0] and both[1] else self.trained.label_names
 
     def model_ids(self, labels: np.ndarray) -> np.ndarray:
-        """Convert the data's class ids [N] to the model's ids of the classes with the same names, int64 [N].
-
-        Values that are no class id become -1.
-        """
+        """Convert class ids of the data, [N], to the model's ids of the same names, int64; other values to -1."""
         ids = np.array([*map(self.trained.label_names.index, self.data_names), -1])
         return ids[np.where((labels >= 0) & (labels < len(ids) - 1), labels, -1)]
 
@@ -88,10 +85,7 @@ class Predictor(abc.ABC):
 
     @abc.abstractmethod
     def outputs(self, call: Call, features: Mapping[str, Any]) -> dict[str, Any]:
-        """Compute tensors [B, ...], by name, for B rows. Runs on the devices, so it uses `keras.ops`.
-
-        `call`: maps features to the model's logits. `features`: result of `device_features`.
-        """
+        """Compute tensors [B, ...] by name on the devices, with `keras.ops`. `call`: maps features to logits."""
 
     @abc.abstractmethod
     def columns(self, outputs: Arrays, features: Arrays) -> dict[str, pa.Array]:
@@ -131,10 +125,7 @@ class ClassPredictor(Predictor):
 
 
 class TokenPredictor(Predictor):
-    """For tokens: predicts the class of each labelled token, and gives the token's word.
-
-    Words beyond the row's end have no entry.
-    """
+    """For tokens: predicts the class of each labelled token, with its word. Words beyond the row have no entry."""
 
     def outputs(self, call: Call, features: Mapping[str, Any]) -> dict[str, Any]:
         chances_BLC = ops.softmax(ops.cast(call(features), "float32"))
@@ -165,10 +156,7 @@ class TokenPredictor(Predictor):
 
 
 class SpanPredictor(Predictor):
-    """For span: predicts the answer to each question, from the question's best window.
-
-    The answer is null if "no answer" scores at least as high in every window.
-    """
+    """For span: predicts each question's answer; null if "no answer" scores at least as high in every window."""
 
     def device_features(self, features: Arrays) -> dict[str, np.ndarray]:
         names = (*self.tokens.inputs, self.feature("char_starts"), self.feature("char_ends"))

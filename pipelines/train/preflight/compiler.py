@@ -27,11 +27,7 @@ _FOREIGN = ("TPU_", "LIBTPU_", "JAX_", "XLA_", "CLOUD_TPU_", "MEGASCALE_", "COLA
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Compiled:
-    """The compiler's figures for one device.
-
-    `argument_bytes`: size of the state and the batch. `traffic_bytes`: memory traffic of a step. `seconds`: time to
-    compile.
-    """
+    """The compiler's figures for a step on one device. `argument_bytes`: state and batch. `seconds`: to compile."""
 
     argument_bytes: int
     memory_bytes: int

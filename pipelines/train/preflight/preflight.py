@@ -156,7 +156,7 @@ def require_fit(result: Preflight) -> None:
 def largest(
     memory_of: Callable[[int], int | None], *, known: Mapping[int, int | None], fixed_bytes: int, limit_bytes: int
 ) -> Bounds:
-    """Find the largest batch that fits and the smallest that does not, in at most `_PROBES` compilations.
+    """Find the largest batch that fits and the smallest that does not, in at most 4 more compilations.
 
     `memory_of` returns the bytes that a batch needs, or None if it does not fit. `known`: earlier results, by batch.
     `fixed_bytes`: estimate of the bytes that do not grow with the batch. `limit_bytes`: a replica's memory.

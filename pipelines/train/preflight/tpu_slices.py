@@ -92,10 +92,7 @@ class Slice:
 
     @property
     def layout(self) -> dict[str, Any]:
-        """Further options of libtpu for the grid of chips.
-
-        The two cores of a v4 chip work as one device. A single chip is a host by itself.
-        """
+        """Further options for libtpu's grid: a v4 chip's two cores work as one; a single chip is a host by itself."""
         single = {"chips_per_host_bounds": [1, 1, 1]} if self.chips == 1 else {}
         return {"chip_config_name": "megacore", **single} if self.generation.name == "v4" else single
 

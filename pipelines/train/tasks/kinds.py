@@ -76,7 +76,6 @@ class BoundTask:
 
     @property
     def of_vocabulary(self) -> bool:
-        """Whether the task predicts tokens of the vocabulary."""
         return self.kind.head in ("vocabulary", "masked")
 
     @property
@@ -96,10 +95,7 @@ class BoundTask:
         return inputs
 
     def aligned(self, logits: Any, batch: Batch, *, taken: Mapping[str, Any]) -> Any:
-        """Select the logits that have labels. `taken`: the model's inputs.
-
-        For mlm, a model that does not take `masked_positions` has logits at all positions.
-        """
+        """Select the logits that have labels. `taken`: the features that the model took as inputs."""
         inputs = batch[0]
         if MASKED_POSITIONS in inputs.keys() - taken.keys():
             return ops.take_along_axis(logits, inputs[MASKED_POSITIONS][..., None], axis=1)
@@ -110,10 +106,7 @@ class BoundTask:
         return ops.where(labels < 0, 0.0, weights) if self.kind.head == "rows" else weights
 
     def losses(self, logits: Any, labels: Any, *, smoothing: bool) -> Any:
-        """Return the losses of the labels, float32, in the shape of the weights, but not weighted.
-
-        `smoothing`: whether to apply label smoothing.
-        """
+        """Return the unweighted losses, float32, in the shape of the weights. `smoothing`: apply label smoothing."""
         logits = ops.cast(logits, "float32")  # bfloat16 has too few bits for a softmax
         if self.kind.head == "rows":
             labels = ops.maximum(labels, 0)  # the loss of label -1 must still be finite
@@ -231,10 +224,7 @@ _MASKED = -1e9  # finite, because infinity times weight 0 is NaN
 
 
 def answers(manifest: Manifest, tokens: TokenFeatures) -> Apply:
-    """Bind the objective `span_answers`, with one array of labels [B, 2]: the answer's first and last position.
-
-    Features that locate the answer in the text become additional inputs.
-    """
+    """Bind the objective `span_answers` with labels [B, 2]. Features that locate answers become inputs, too."""
     del tokens
     inner = objectives.span_answers().bind(manifest)
     explained = {"objective": "the task span", "remedy": "build the dataset with --layout qa"}
@@ -251,10 +241,7 @@ def answers(manifest: Manifest, tokens: TokenFeatures) -> Apply:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SpanTask(BoundTask):
-    """Answer spans: logits [B, L, 2], for the first and last token. Labels: their positions, int32 [B, 2].
-
-    Both labels are 0 without an answer.
-    """
+    """Answer spans: logits [B, L, 2] and labels int32 [B, 2] for the first and last token; 0 without an answer."""
 
     @property
     def metric_names(self) -> tuple[str, ...]:

@@ -34,7 +34,7 @@ MARGIN = "margin"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PairTask(BoundTask):
-    """DPO or reward model. `aligned` returns the scores of the chosen and rejected answers, float32 [B, 2]."""
+    """Training on pairs, for dpo or reward. `aligned` returns the scores of both answers, float32 [B, 2]."""
 
     beta: float = 1.0
 
@@ -82,10 +82,7 @@ def rows_of_both(inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def scores(logits: Any, labels: Mapping[str, Any], weights: Mapping[str, Any]) -> Any:
-    """Return the scores of the chosen and rejected answers, float32 [B, 2].
-
-    `logits`: [2B, L, V] for dpo, [2B, 1] for reward.
-    """
+    """Return the scores of both answers, float32 [B, 2]. `logits`: [2B, L, V] for dpo, [2B, 1] for reward."""
     logits = ops.cast(logits, "float32")
     if len(logits.shape) == 2:
         return ops.reshape(logits, (-1, 2))

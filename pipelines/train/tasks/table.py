@@ -22,10 +22,7 @@ from tfrecord_io.shown import some
 
 
 def decoder_start(config: TrainConfig) -> StartToken:
-    """Return the decoder's start token for --decoder-start. "auto" means EOS for BART, padding for other models.
-
-    Neither datasets nor tokenizers name this token.
-    """
+    """Return the decoder's start token. For --decoder-start auto: EOS for BART, padding for other models."""
     if config.decoder_start != "auto":
         return config.decoder_start
     return "eos" if "bart" in config.model.lower() else "pad"
