@@ -117,8 +117,8 @@ def with_members(builder: Any) -> Any:
     """Return a builder that reads the members of tar archives, which `datasets` doesn't unpack in streams.
 
     A builder with options is always opened again by its reader's name, because `datasets` ignores options such as
-    `delimiter` for folders. Raises: OSError or tarfile.TarError if an archive can't be read; SourceError if an address can't
-    contain a member's name.
+    `delimiter` for folders. Raises: OSError or tarfile.TarError if an archive can't be read; SourceError if an address
+    can't contain a member's name.
     """
     files = members = splits_of(builder)
     if builder.name != "webdataset":
