@@ -1,1 +1,1 @@
-"""Deduplicate rows exactly, and find rows that share texts with evaluation sets."""
+"""Find duplicate rows, and rows that share runs of words with evaluation sets."""

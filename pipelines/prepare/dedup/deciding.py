@@ -1,8 +1,8 @@
 """Find duplicate and contaminated rows in two rounds of tasks that exchange files; the launcher holds no keys.
 
-A task of the first round (`write_keys`) handles a part of the rows; one of the second (`find_duplicates`), a range of
-keys. The first of several equal rows of a split is kept. With `across`, rows of `train` are also dropped if any other
-split has an equal row.
+In the first round, each task (`write_keys`) processes a part of the rows; in the second round, each task
+(`find_duplicates`) processes a range of keys. The first of several equal rows in a split is kept. With `across`, a row
+of `train` is also dropped if any other split has an equal row.
 """
 
 import dataclasses
@@ -21,9 +21,9 @@ from pipelines.prepare.sources.rows.reading import RowReader, SplitSource
 from tfrecord_io.errors import OutputError
 
 _KEY = np.dtype([("high", "<u8"), ("low", "<u8"), ("at", "<u8"), ("label", "<u8")])
-# An unused row: the row, the row that it repeats or its evaluation set, and whether the labels are the same.
+# Unused row: the row, the row that it repeats or its evaluation set, and whether both rows have the same label.
 _FOUND = np.dtype([("at", "<u8"), ("of", "<u8"), ("same_label", "<u8")])
-# A row in `at` or `of`: the number of its split in the high 16 bits, its number in the source's split in the low 48.
+# In `at` and `of`, the high 16 bits are the number of the row's split, the low 48 its number in the source's split.
 _ROW_BITS = np.uint64(48)
 _ROW_MASK = np.uint64((1 << 48) - 1)
 
@@ -34,10 +34,11 @@ _TASK_BYTES, _TASK_ROWS = 256 << 20, 1_000_000
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Settings and files of a comparison.
+    """Settings and files of a comparison of rows.
 
-    `dedup`: None to ignore duplicates. `train`: number of the split train if its rows are compared with other splits,
-    else None. `folder`: holds the files that tasks exchange. `sets`: names of the evaluation sets.
+    `dedup`: how to compare texts, None to ignore duplicates. `train`: number of the split train if its rows are
+    compared with those of other splits, else None. `folder`: contains the files that tasks exchange. `sets`: names of
+    the evaluation sets.
     """
 
     columns: extraction.ColumnPlan
@@ -53,7 +54,7 @@ class Comparison:
         storage.write_bytes(storage.join(self.folder, name), records.tobytes(), inside=self.inside)
 
     def read(self, names: Sequence[str], kind: np.dtype) -> np.ndarray:
-        """Return the records of several files. Raises: OutputError if one is missing."""
+        """Return the joined records of several files. Raises: OutputError if a file is missing."""
         parts = [np.zeros(0, kind)]
         for name, content in zip(names, storage.read_many([storage.join(self.folder, n) for n in names]), strict=True):
             if content is None:
@@ -68,7 +69,7 @@ class Comparison:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Part:
-    """Part `index` of all rows: the rows `pieces` of the split with number `split`."""
+    """Part of all rows: the rows in `pieces` of the split with number `split`. `index`: number of the part."""
 
     index: int
     split: int
@@ -86,7 +87,10 @@ def divide(
     folder: str,
     inside: str | None,
 ) -> tuple[Comparison, list[Part]]:
-    """Divide all splits into parts of about 256 MB or a million rows, and write the evaluation runs."""
+    """Divide all splits into parts of about 256 MB or a million rows, and write `runs` to `folder`.
+
+    `across`: drop rows of train that other splits have too. `runs`: runs of words of the evaluation sets.
+    """
     if runs is not None:
         storage.write_bytes(storage.join(folder, _RUNS), runs.dump(), inside=inside)
     parts: list[Part] = []
@@ -112,7 +116,7 @@ def divide(
 
 
 def write_keys(comparison: Comparison, task: Part, progress: Progress) -> dict[str, int]:
-    """Write the keys of a part's usable rows, one file per range, and the part's contaminated rows."""
+    """Write the keys of a part's usable rows, one file per range of keys, and the part's contaminated rows."""
     keys = [np.zeros(0, _KEY)]
     contaminated = [np.zeros(0, _FOUND)]
     plan, runs = comparison.columns, None
@@ -149,7 +153,7 @@ def write_keys(comparison: Comparison, task: Part, progress: Progress) -> dict[s
 
 
 def find_duplicates(comparison: Comparison, number: int, progress: Progress) -> dict[str, int]:
-    """Write the duplicates in range `number` of keys, with the rows that they repeat."""
+    """Write the duplicates in range `number` of the keys, with the rows that they repeat."""
     keys = comparison.read([f"keys-{part}-{number}" for part in range(comparison.num_parts)], _KEY)
     high = np.sort(keys["high"])
     # Most rows are unique, so few pass this filter.
@@ -159,7 +163,7 @@ def find_duplicates(comparison: Comparison, number: int, progress: Progress) -> 
 
 
 def _duplicates(rows: np.ndarray, *, train: int | None) -> np.ndarray:
-    """Return duplicate rows with the rows kept instead. Split `train` must be last; it is compared with all splits."""
+    """Return duplicates and the rows that they repeat. Split `train` must be last: it is compared with all splits."""
     rows = rows[np.lexsort((rows["at"], rows["low"], rows["high"]))]
     split = rows["at"] >> _ROW_BITS
     is_new = np.ones(len(rows), bool)
@@ -179,9 +183,9 @@ def _duplicates(rows: np.ndarray, *, train: int | None) -> np.ndarray:
 
 
 def tables(comparison: Comparison, splits: Sequence[str]) -> tuple[dict[str, pa.Table], int]:
-    """Return the unused rows by split, and the number of duplicates whose label differs from the kept row's.
+    """Return the unused rows by split, and the number of duplicates with a label different from the kept row's.
 
-    `splits`: the names, in the order passed to `divide`.
+    `splits`: the names of the splits, in the order passed to `divide`.
     """
     num_ranges = 0 if comparison.dedup is None else comparison.num_ranges
     same = comparison.read([f"found-{number}" for number in range(num_ranges)], _FOUND)

@@ -1,4 +1,4 @@
-r"""Hash the content of rows: keys of whole texts, and hashes of word runs shared with evaluation sets.
+r"""Hash the content of rows: keys of whole rows, and hashes of runs of words, to compare with evaluation sets.
 
     'Ｇood.\n So '  ──NFKD──►  'Good.\n So '  ──lower──►  'good.\n so '  ──white space──►  'good. so'
 
@@ -33,7 +33,10 @@ _WORD = 4
 
 
 def row_keys(columns: Sequence[pa.Array], *, verbatim: bool) -> np.ndarray:
-    """Return the keys of n rows, uint64 [n, 2], over all columns; nested columns are not normalized."""
+    """Return a key for each of n rows, from all columns, uint64 [n, 2].
+
+    Unless `verbatim`, texts are normalized, except those in nested columns.
+    """
     digests = [_digests(column, verbatim=verbatim) for column in columns]
     if len(digests) > 1:
         digests = [[xxhash.xxh3_128_digest(b"".join(row)) for row in zip(*digests, strict=True)]]
@@ -41,7 +44,7 @@ def row_keys(columns: Sequence[pa.Array], *, verbatim: bool) -> np.ndarray:
 
 
 def normalized(texts: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-    """Normalize n large strings; return them as UTF-8, uint8 [total], and their offsets, int64 [n + 1]."""
+    """Normalize n large strings; return their UTF-8 bytes, uint8, and the offsets of the strings, int64 [n + 1]."""
     # Texts with equal NFKC have equal NFKD.
     data, edges = text_buffers(pc.utf8_lower(pc.utf8_normalize(texts, form="NFKD")))
     out, out_edges = np.empty(len(data), np.uint8), np.zeros(len(edges), np.int64)
@@ -81,7 +84,10 @@ def _digests(column: pa.Array, *, verbatim: bool) -> list[bytes]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class EvaluationRuns:
-    """Runs of `num_words` words in sets `names`. `hashes`: sorted, uint64 [M]. `of`: index of each hash's set."""
+    """Runs of `num_words` words in the evaluation sets `names`.
+
+    `hashes`: sorted hashes of the M runs, uint64 [M]. `of`: index of each run's set, int64 [M].
+    """
 
     names: tuple[str, ...]
     num_words: int
@@ -90,19 +96,19 @@ class EvaluationRuns:
 
     @classmethod
     def joined(cls, sets: Mapping[str, Sequence[np.ndarray]], *, num_words: int) -> EvaluationRuns:
-        """Join the hashes of several sets; a run in several sets belongs to the first."""
+        """Join the hashes of several sets. A run that several sets contain belongs to the first of them."""
         by_set = [np.concatenate([np.zeros(0, np.uint64), *parts]) for parts in sets.values()]
         hashes, first = np.unique(np.concatenate(by_set), return_index=True)
         of = np.repeat(np.arange(len(by_set)), [len(part) for part in by_set])[first]
         return cls(names=tuple(sets), num_words=num_words, hashes=hashes, of=of)
 
     def to_json(self) -> dict[str, object]:
-        """Return the entry for the fingerprint."""
+        """Return the entry of these runs in the fingerprint."""
         content = hashlib.sha256(self.hashes.tobytes() + self.of.astype("<i8").tobytes()).hexdigest()
         return {"words": self.num_words, "runs_sha256": content}
 
     def dump(self) -> bytes:
-        """Serialize the runs for workers."""
+        """Serialize the runs, so that workers can `load` them."""
         sink = io.BytesIO()
         np.savez(sink, names=np.array(self.names), num_words=self.num_words, hashes=self.hashes, of=self.of)
         return sink.getvalue()
@@ -115,7 +121,7 @@ class EvaluationRuns:
             return cls(names=names, num_words=int(file["num_words"]), hashes=file["hashes"], of=file["of"])
 
     def find(self, texts: pa.Array) -> np.ndarray:
-        """Return, for each text, the index of the set with its first shared run, or -1: int64 [n]."""
+        """Find, for each of n texts, the first run that is in a set; return the set's index, -1 for none, int64 [n]."""
         set_indices = np.full(len(texts), -1)
         if not len(self.hashes):
             return set_indices
@@ -127,7 +133,7 @@ class EvaluationRuns:
 
 
 def run_hashes(texts: pa.Array, num_words: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the hash of each run of words, uint64 [M], and the index of its text, int64 [M]."""
+    """Return the hash of each run of `num_words` words, uint64 [M], and the index of the run's text, int64 [M]."""
     texts = pc.utf8_lower(pc.utf8_normalize(texts.cast(pa.large_string()).fill_null(""), form="NFKD"))
     lists = pc.utf8_split_whitespace(texts)
     words = lists.flatten().dictionary_encode()
@@ -156,7 +162,7 @@ def _hashes_and_sizes(units: pa.Array) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _windows(hashes: np.ndarray, sizes: np.ndarray, rows: np.ndarray, *, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Hash the shortest run of at least `size` that begins at each unit; return the hashes and their rows."""
+    """From each unit, hash the shortest run of at least `size`; return the hashes and the rows of the runs."""
     ends = np.cumsum(sizes)
     stops = np.searchsorted(ends, ends - sizes + size)
     starts = np.flatnonzero(stops < len(ends))

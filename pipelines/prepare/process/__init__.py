@@ -1,1 +1,1 @@
-"""Worker processes, and this process's threads, imports, memory and counters."""
+"""Cores, memory, imports, threads and progress counters of a process."""

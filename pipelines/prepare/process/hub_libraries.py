@@ -1,7 +1,7 @@
-"""Settings of the Hugging Face libraries, made before their import, and a check that the Hub answers.
+"""Settings of the Hugging Face libraries, made before their import, and a check whether the Hub answers.
 
 Without the settings, `transformers` warns about missing PyTorch, and `datasets` reports each load to a server. Without
-the check, a machine without a network retries each request for a minute.
+the check, a machine without a network would retry each request for a minute.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ _answered = threading.Event()
 
 
 def configure() -> None:
-    """Set the environment variables that the libraries read on import."""
+    """Set the environment variables that the Hugging Face libraries read when they are imported."""
     for name, value in _SETTINGS.items():
         os.environ.setdefault(name, value)
     if "IPython" in sys.modules:

@@ -1,4 +1,4 @@
-"""Start Arrow and Numba without their optional imports."""
+"""Import Arrow and Numba without the optional packages that they would import."""
 
 import sys
 import threading
@@ -23,9 +23,9 @@ class _Without:
 
 
 def keep_pandas_out() -> None:
-    """Hide pandas from pyarrow, which would import it for its first arrays (0.15 s of CPU time, 35 MB).
+    """Hide pandas from pyarrow, which would import it for its first array (0.15 s of CPU time, 35 MB).
 
-    Afterwards, pyarrow reads pandas objects as plain sequences.
+    Afterwards, pyarrow treats pandas objects as plain sequences.
     """
     import pyarrow as pa
 
@@ -47,6 +47,6 @@ def start_numba() -> None:
 
 
 def start_worker() -> None:
-    """Start Arrow and Numba in a worker that runs no user code."""
+    """Start Arrow and Numba, without optional packages, in a worker that runs no user code."""
     keep_pandas_out()
     start_numba()

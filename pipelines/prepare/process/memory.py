@@ -1,4 +1,4 @@
-"""Control of the memory that allocators keep after it is freed."""
+"""Control how much freed memory the allocators keep."""
 
 import contextlib
 import ctypes
@@ -11,10 +11,10 @@ _M_ARENA_MAX = -8  # of mallopt(3), see malloc.h
 
 
 def keep_less() -> None:
-    """Make allocators keep less freed memory, in a process that runs only a build.
+    """Make allocators keep less freed memory. Only for processes that run nothing but a build.
 
-    Arrow's allocator keeps about 20 MB. Using one malloc arena per core instead of eight saves 75 MB when two cores
-    build two shards at a time.
+    Arrow's own allocator would keep about 20 MB. One malloc arena per core, instead of eight, saves 75 MB when two
+    cores build two shards at a time.
     """
     pa.set_memory_pool(pa.system_memory_pool())
     with contextlib.suppress(OSError, AttributeError, TypeError):  # only glibc has M_ARENA_MAX
@@ -22,7 +22,7 @@ def keep_less() -> None:
 
 
 def release_freed() -> None:
-    """Return freed memory to the system; takes a few milliseconds."""
+    """Return freed memory to the operating system. This takes a few milliseconds."""
     pa.default_memory_pool().release_unused()
     with contextlib.suppress(OSError, AttributeError, TypeError):  # only glibc has malloc_trim
         ctypes.CDLL(None).malloc_trim(0)

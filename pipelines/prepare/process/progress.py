@@ -1,6 +1,6 @@
-"""Progress counters of a build, and notes to print once, such as the address of a job's page.
+"""Progress counters of a build, and notes to print once, such as the address of a job's web page.
 
-Counters of workers on other machines are lost, unless the service reports them (see `runners.dataflow`).
+Counts from workers on other machines are lost, unless their service reports them (see `runners.dataflow`).
 """
 
 import contextlib
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class Counts(NamedTuple):
-    """Counts of rows and tokens processed, bytes written, and shards finished."""
+    """Numbers of processed rows and tokens, written bytes, and finished shards."""
 
     rows: int = 0
     tokens: int = 0
@@ -28,7 +28,7 @@ class Progress:
         self._notes: list[str] = []
 
     def add(self, **counts: int) -> None:
-        """Add to the counters with the names in `Counts`."""
+        """Add to the counters. The keyword arguments are named like the fields of `Counts`."""
         with self._lock:
             self._counts = Counts(*map(operator.add, self._counts, Counts(**counts)))
 
@@ -58,13 +58,13 @@ Watch = Callable[[str, int, Progress], contextlib.AbstractContextManager[None]]
 
 
 def unwatched(doing: str, num_rows: int, progress: Progress) -> contextlib.AbstractContextManager[None]:
-    """Show no progress. Has the type `Watch`."""
+    """Return a context that shows no progress. This function is of the type `Watch`."""
     return contextlib.nullcontext()
 
 
 @contextlib.contextmanager
 def polled(call: Callable[[], None], *, seconds: float) -> Iterator[None]:
-    """Call a function every `seconds` seconds in a thread during the context, and once at the end."""
+    """During the context, call a function every `seconds` seconds in a thread, and once more at the end."""
     done = threading.Event()
 
     def poll() -> None:

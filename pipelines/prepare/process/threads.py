@@ -1,4 +1,4 @@
-"""Threads: a function in the background, and an ordered map that works ahead."""
+"""Run a function in the background, or map a function over items in several threads and in order."""
 
 import collections
 import concurrent.futures
@@ -31,7 +31,7 @@ def in_background(function: Callable[[], Result]) -> concurrent.futures.Future[R
 def wait_for(*results: concurrent.futures.Future[Any]) -> None:
     """Wait for all results, or raise the first error at once.
 
-    It polls, because an interrupt delivered to another thread does not wake this one.
+    It waits in short steps, because an interrupt delivered to another thread does not wake this one.
     """
     waiting: set[concurrent.futures.Future[Any]] = {*results}
     while waiting:
@@ -43,9 +43,9 @@ def wait_for(*results: concurrent.futures.Future[Any]) -> None:
 
 
 def ordered_map(function: Callable[[Item], Result], items: Iterable[Item], *, threads: int) -> Iterator[Result]:
-    """Yield `map(function, items)` in order, computed in `threads` threads at most `threads` items ahead.
+    """Yield `map(function, items)` in order, computed by `threads` threads, at most `threads` items ahead.
 
-    With one thread, nothing is computed ahead. An error ends the iteration.
+    With one thread, nothing is computed ahead. An error ends the iteration, and is raised.
     """
     if threads <= 1:
         yield from map(function, items)

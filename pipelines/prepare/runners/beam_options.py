@@ -1,4 +1,4 @@
-"""Parsing and checking of Beam's options; start of the job server that a runner needs."""
+"""Parse and check Beam's options, and start the job server that a runner needs."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _JOB_SECONDS = 30 * 24 * 3600
 
 
 def check(beam_args: Sequence[str], *, root: str) -> None:
-    """Check Beam's options and the job service.
+    """Check Beam's options, and that the job service answers.
 
-    Raises: ConfigError for invalid options, or for an output folder `root` that workers cannot reach; PrepError if the
-        job service does not answer.
+    Raises: ConfigError if options are invalid, or workers cannot reach the output folder `root`; PrepError if the job
+    service does not answer.
     """
     options = parse(beam_args)
     if runner_name(options) == dataflow.RUNNER:
@@ -55,12 +55,12 @@ def check(beam_args: Sequence[str], *, root: str) -> None:
 
 
 def is_direct(options: PipelineOptions) -> bool:
-    """Return whether the job runs in this process, without a port."""
+    """Return whether the job runs in this process, without opening a port."""
     return runner_name(options) in _DIRECT
 
 
 def open_pipeline(options: PipelineOptions) -> beam.Pipeline:
-    """Return an empty pipeline. Raises: ConfigError for options that the chosen runner does not accept."""
+    """Return an empty pipeline. Raises: ConfigError if the chosen runner does not accept the options."""
     # FnApiRunner instead of Beam's DirectRunner, which would download a Go binary.
     runner = FnApiRunner() if is_direct(options) else None
     try:
@@ -70,7 +70,7 @@ def open_pipeline(options: PipelineOptions) -> beam.Pipeline:
 
 
 def runner_name(options: PipelineOptions) -> str | None:
-    """Return the full name of the runner, even if the options have a short name, such as `flink`."""
+    """Return the full name of the runner, even if the options contain a short name, such as `flink`."""
     chosen: str | None = options.view_as(StandardOptions).runner
     for name in StandardOptions.KNOWN_RUNNER_NAMES:
         if chosen and chosen.lower() in (name.lower(), name.lower().removesuffix("runner")):
@@ -79,7 +79,7 @@ def runner_name(options: PipelineOptions) -> str | None:
 
 
 def parse(beam_args: Sequence[str], *, workers: int | None = None) -> PipelineOptions:
-    """Parse the options. Raises: ConfigError for unknown options or wrong values."""
+    """Parse Beam's options. Raises: ConfigError for an unknown option or a wrong value."""
     names = {arg.partition("=")[0] for arg in beam_args}
     defaults = {}
     if names & {"--runner", "--job_endpoint"} and "--job-server-timeout" not in names:
@@ -118,10 +118,10 @@ def parse(beam_args: Sequence[str], *, workers: int | None = None) -> PipelineOp
 
 @contextlib.contextmanager
 def job_server_running(pipeline: beam.Pipeline, options: PipelineOptions) -> Iterator[None]:
-    """Within the context, run the job server that a runner such as Flink's needs.
+    """During the context, run the job server that a runner such as Flink's needs.
 
-    Beam would start it in `Pipeline.run`, but only in the main thread, and we call `Pipeline.run` in a different one.
-    Raises: PrepError if the server does not start, or if this is not the main thread.
+    Beam would start the server in `Pipeline.run`, but only in the main thread, and we call `Pipeline.run` in another
+    thread. Raises: PrepError if the server does not start, or this is not the main thread.
     """
     runner = pipeline.runner
     if not isinstance(runner, PortableRunner) or options.view_as(PortableOptions).job_endpoint:

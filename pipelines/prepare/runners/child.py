@@ -1,4 +1,4 @@
-"""The launcher's side of child processes; `child_process` has the code that runs in them."""
+"""The launcher's side of child processes. `child_process` has the code that runs in them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.process.threads import in_background, wait_for
 from pipelines.prepare.runners import child_process
 
-# Signals from users or other programs, not caused by the task.
+# Signals that users or other programs send, so the task is not the cause.
 FROM_OUTSIDE = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 
 _END_SECONDS = 5.0
@@ -26,7 +26,7 @@ _starting = threading.Lock()
 
 
 class WorkerDiedError(Exception):
-    """Error for a child process that died during `task`. `how`: the cause, such as "ended with status 1"."""
+    """A child process died during `task`. `how`: the cause in words, such as "ended with status 1"."""
 
     def __init__(self, task: Any, exit_code: int) -> None:
         self.task, self.exit_code, self.how = task, exit_code, _describe(exit_code)
@@ -37,7 +37,7 @@ class WorkerDiedError(Exception):
 
 
 class Child:
-    """Child process with its current task."""
+    """A child process and its current task."""
 
     task: Any
     _function: bytes | None = None
@@ -45,9 +45,9 @@ class Child:
     def __init__(
         self, *, target: Callable[..., None] | None = None, function: Callable[[Any, Progress], Any] | None = None
     ) -> None:
-        """Start a stem that runs `target`, a forked child that runs `function`, or by default a reusable child.
+        """Start a stem that runs `target`, a forked child that runs `function`, or, by default, a reusable child.
 
-        `here` describes these kinds.
+        The module `here` describes these kinds of children.
         """
         self.is_stem = target is not None
         self.is_reusable = target is None and function is None
@@ -70,14 +70,14 @@ class Child:
         theirs.close()
 
     def give(self, function: bytes | None, task: Any) -> None:
-        """Send the child a task, and the pickled function if it has changed."""
+        """Send the child a task, and the pickled function unless the child already has it."""
         self.task = task
         with contextlib.suppress(OSError):  # `receive` reports that the process has died
             self.pipe.send((None if function is self._function else function, task))
         self._function = function
 
     def receive(self, progress: Progress) -> child_process.Answer | None:
-        """Receive counts of finished work, and add them to `progress`. Return the task's answer, None while it runs.
+        """Receive a report, and add its counts to `progress`. Return the task's answer, or None if the task still runs.
 
         Raises: WorkerDiedError if the process has died.
         """
@@ -91,13 +91,13 @@ class Child:
         return received
 
     def stop(self) -> None:
-        """Make the process end, without waiting for it. A stem kills its children first."""
+        """Make the process end, without waiting. A stem first kills its own children."""
         self.pipe.close()
         if not self.is_stem:
             self.process.kill()
 
     def end(self) -> None:
-        """Wait until the process ends; kill it after five seconds."""
+        """Close the pipe, and wait until the process ends; kill the process after five seconds."""
         self.pipe.close()
         self.process.join(_END_SECONDS)
         if self.process.is_alive():
@@ -122,7 +122,7 @@ def _spawn(process: multiprocessing.process.BaseProcess) -> None:
 
 @contextlib.contextmanager
 def _without_main() -> Iterator[None]:
-    """Hide the main module, because `spawn` would run it again in the child."""
+    # `spawn` would run the main module again in the child.
     main = sys.modules["__main__"]
     sys.modules["__main__"] = type(main)("__main__")
     try:

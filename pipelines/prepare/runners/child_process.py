@@ -1,6 +1,6 @@
-"""Code that runs in a child process: it receives tasks through a pipe and sends results (`child` is the other side).
+"""Code of a child process, which receives tasks through a pipe and sends results to `child` in the launcher.
 
-A thread sends counts of finished work.
+A thread sends counts of finished work while a task runs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Answer = tuple[Any, Exception | None, str]  # result, error, traceback
 
 
 def begin(most_memory: int) -> None:
-    """Set up this child process. Allocating more than `most_memory` bytes then raises MemoryError."""
+    """Set up this child process. Allocating more than `most_memory` bytes will then raise MemoryError."""
     signal.signal(signal.SIGPROF, signal.SIG_DFL)  # this signal ends the process, see `tokenize.chat.renderer`
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # after an interrupt, the launcher ends this process
     gc.set_threshold(2_000_000, 50, 100)  # as in the command's process
@@ -38,9 +38,9 @@ def begin(most_memory: int) -> None:
 
 
 def serve(pipe: Connection, most_memory: int | None, function: Callable[[Any, Progress], Any] = max) -> None:
-    """Run tasks until the pipe is closed.
+    """Run tasks from a pipe until the launcher closes it.
 
-    `most_memory`: None for a forked process, which is set up already and always runs `function`.
+    `most_memory`: limit in bytes; None for a forked process, which is set up already and always runs `function`.
     """
     if most_memory is not None:
         begin(most_memory)
@@ -56,7 +56,7 @@ def serve(pipe: Connection, most_memory: int | None, function: Callable[[Any, Pr
 
 
 class Channel:
-    """The child's end of the pipe, with the counts and the result to send."""
+    """The child's end of the pipe, with the counts and the result that it sends."""
 
     result: Any
 
@@ -65,7 +65,7 @@ class Channel:
 
     @contextlib.contextmanager
     def answering(self) -> Iterator[None]:
-        """At the end of the context, send `result` or the error."""
+        """At the end of the context, send `result`, or the error that was raised."""
         self.result = None
         try:
             yield

@@ -1,6 +1,6 @@
-"""Preparation and monitoring of Beam jobs on Google Cloud Dataflow.
+"""Prepare and monitor Beam jobs on Google Cloud Dataflow.
 
-An interrupt only ends the monitoring: the job continues, and commits the dataset.
+An interrupt ends only the monitoring: the job continues, and commits the dataset.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pipelines.prepare.runners import shipping
 from tfrecord_io.errors import ConfigError, PrepError
 
 RUNNER = "DataflowRunner"
-# Namespace of the workers' metrics, and the counters to show, each with the name of its argument in `Progress.add`.
+# Namespace of the workers' metrics, and the name in `Progress.add` of each counter to show.
 NAMESPACE = "prep-tfrecords"
 _COUNTERS = {"rows": "rows", "tokens": "tokens", "bytes": "num_bytes", "shards": "shards"}
 
@@ -40,10 +40,10 @@ _log = logging.getLogger(__name__)
 
 
 def check(options: PipelineOptions, *, root: str) -> None:
-    """Check the options for Dataflow.
+    """Check the options of a Dataflow job.
 
-    Raises: ConfigError if an option or a library is missing, or if workers cannot reach the output folder `root`;
-        OutputError if the temporary location cannot be listed.
+    Raises: ConfigError if an option or a library is missing, or workers cannot reach the output folder `root`;
+    OutputError if the temporary location cannot be listed.
     """
     if importlib.util.find_spec("google.cloud.dataflow") is None:
         raise ConfigError(
@@ -66,9 +66,9 @@ def check(options: PipelineOptions, *, root: str) -> None:
 
 
 def prepare(options: PipelineOptions, *, name: str, work: str, folder: str) -> None:
-    """Set missing `options`: the packages for workers, and a job name that contains `name` and a digest of `work`.
+    """Set options that the user left out: the packages for workers, and a job name from `name` and a digest of `work`.
 
-    `folder`: as for `shipping.ship`. Raises: ConfigError if this package cannot be sent.
+    `folder`: see `shipping.ship`. Raises: ConfigError if this package cannot be sent to workers.
     """
     shipping.ship(options.view_as(SetupOptions), options.view_as(WorkerOptions), folder)
     options.view_as(DebugOptions).add_experiment(_EXPERIMENT)
@@ -92,7 +92,7 @@ class Monitor:
         self._ended = threading.Event()
 
     def follow(self, result: Any) -> None:
-        """Show a link to the job, and report its progress from a thread."""
+        """Show a link to the job, and start a thread that reports the job's progress."""
         self._job_id = result.job_id()
         self._progress.post_note(
             f"Dataflow job {self._job_id}: https://console.cloud.google.com/dataflow/jobs/{self._region}/"
@@ -104,7 +104,7 @@ class Monitor:
         self._ended.set()
 
     def interrupted(self) -> PrepError | None:
-        """Return the error to raise after an interrupt; None if the job was not submitted yet."""
+        """Return the error to raise after an interrupt, or None if the job was not submitted yet."""
         if self._job_id is None:
             return None
         does, kept = "completes the dataset", "finished shards"

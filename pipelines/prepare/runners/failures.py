@@ -1,7 +1,7 @@
-"""Transport of errors from the workers of a Beam job to the launcher.
+"""Pass errors from the workers of a Beam job to the launcher.
 
-A runner reports failures only as text: a task's PrepError as JSON, or, after the death of a worker process, Beam's
-message about a broken connection. Either becomes a PrepError in the launcher. Tracebacks are in the worker's output or
+A runner reports failures only as text: a task's PrepError, encoded as JSON; or, if a worker process died, a message
+about a broken connection. The launcher turns either text into a PrepError. Tracebacks are in the worker's output or
 the runner's log.
 """
 
@@ -66,7 +66,7 @@ _KNOWN = (
 
 
 class Reported(Exception):
-    """A PrepError encoded as text."""
+    """A task's PrepError, encoded as text so that any runner passes it on."""
 
     @classmethod
     def of(cls, error: PrepError) -> Reported:
@@ -75,7 +75,7 @@ class Reported(Exception):
 
 
 def from_text(text: str) -> PrepError:
-    """Return the PrepError that a runner's message contains or describes."""
+    """Return the PrepError that a runner's message contains, or one that explains the message."""
     rest = text.partition(_ERROR_PREFIX)[2]
     with contextlib.suppress(json.JSONDecodeError):  # runners may cut long messages
         facts, _ = json.JSONDecoder().raw_decode(rest)
@@ -95,7 +95,7 @@ def from_text(text: str) -> PrepError:
 
 @contextlib.contextmanager
 def reported() -> Iterator[None]:
-    """Within the context, turn a PrepError into `Reported`."""
+    """Within the context, turn any PrepError into `Reported`."""
     try:
         yield
     except PrepError as error:

@@ -1,8 +1,9 @@
 """The default runner: local worker processes, with results in the order of the tasks.
 
 A single child is spawned. On Linux, several children are forked from a stem: a spawned child that gets all tasks and
-does the common imports once. With 16 children, this is ten times as fast. The stem runs no Python thread, and OpenBLAS
-and jemalloc stop their threads around a fork. Children end when the launcher ends. On Linux their memory is limited.
+does the common imports once. In this way, 16 children start ten times as fast. Forking is safe: the stem runs no Python
+thread, and OpenBLAS and jemalloc stop their threads around a fork. Children end when the launcher ends. On Linux, their
+memory is limited.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ from tfrecord_io.shown import some
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
-# On other systems, system libraries may run threads, which are lost in a fork.
+# On other systems, system libraries may run threads, which do not survive a fork.
 _FORKS = sys.platform == "linux"
 
-# For less data, children are not worth their start, which takes 2 s of CPU time with a tokenizer.
+# With less data, children are not worth starting, which takes 2 s of CPU time with a tokenizer.
 _SMALL_BYTES = 400_000_000
 # On two cores, two threads were faster for 1 GB of text, but two processes were faster for 4 GB.
 _THREADED_BYTES = 750_000_000
-# Memory of a child with a tokenizer. Making a shard takes three times the shard's bytes in addition.
+# Memory of a child with a tokenizer. In addition, making a shard takes three times the shard's bytes.
 _CHILD_BYTES = 350_000_000
 _SHARE_OF_MEMORY = 0.8
 
@@ -53,7 +54,7 @@ class Here:
     is_here = True
 
     def check(self, root: str) -> None:
-        """Do nothing: no check is needed."""
+        """Do nothing, because local processes need no check."""
 
     def run(self, work: Work, progress: Progress) -> None:
         run(work.function, work.tasks, processes=work.processes, progress=progress)
@@ -70,12 +71,12 @@ def run(
 ) -> list[Result]:
     """Call a picklable function for each task in child processes; return the results in the order of the tasks.
 
-    With 0 `processes`, and in a daemon of `multiprocessing`, tasks run in this process. After an error no further task
-    begins; the error is raised when the running tasks have ended. If a signal from outside ends a child, its task runs
-    once more. A single child stays for the next call. If the function has a method `prepare`, the stem calls it before
-    it forks.
+    If `processes` is 0, or this is a daemon of `multiprocessing`, tasks run in this process. After an error, no further
+    task begins, and the error is raised when the running tasks have ended. If a signal from outside ends a child, the
+    child's task runs once more. A single child stays for the next call. If the function has a method `prepare`, the
+    stem calls it before it forks.
 
-    Raises: errors of the function; WorkerDiedError if a child died; it has the first task if the stem died.
+    Raises: errors of the function; WorkerDiedError if a child died (with the first task if the stem died).
     """
     progress = progress or Progress()
     if not processes or multiprocessing.current_process().daemon:
@@ -159,9 +160,9 @@ def _dismiss(busy: Sequence[Child], free: Sequence[Child]) -> None:
 def number(
     tasks: int, *, task_bytes: int, wanted: int | None, default: int | None = None, threaded: bool = False
 ) -> int:
-    """Return the number of child processes for tasks of `task_bytes` each; 0 to run them in this process.
+    """Return the number of child processes for tasks of `task_bytes` each; 0 to run the tasks in this process.
 
-    `wanted`: the number that the user requests. Otherwise, `default` or the number of cores is limited by memory.
+    `wanted`: the number that the user requests. Without it, `default` or the number of cores, limited by memory.
     Children that save no time are left out: for 4 tasks, 3 children take as long as 2. `threaded`: this process can use
     all cores without children.
     """
@@ -182,9 +183,9 @@ def number(
 
 
 def call(function: Callable[..., Result], *arguments: Any) -> Result:
-    """Call a module-level function in a child process that stays for the next call.
+    """Call a module-level function in a child process, which stays for the next call.
 
-    Raises: errors of the function; WorkerDiedError, with the last argument as `task`.
+    Raises: errors of the function; WorkerDiedError if the child died. Its `task` is the last argument.
     """
     *first, last = arguments
     (result,) = run(functools.partial(_apply, function, first), [last], processes=1)
@@ -196,7 +197,7 @@ def _apply(function: Callable[..., Result], first: Sequence[Any], last: Any, _: 
 
 
 def end_idle() -> None:
-    """End the idle children of this process, and wait for their end."""
+    """End the idle children of this process, and wait until they have ended."""
     while _idle:
         _idle.pop().end()
 

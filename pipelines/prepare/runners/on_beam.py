@@ -1,4 +1,4 @@
-"""Tasks as a Beam job, with the same graph for all of Beam's runners.
+"""Run tasks as a Beam job, with the same graph for all of Beam's runners.
 
     Create(tasks) | Reshuffle | Call(function) | ToList | Call(finish)
 
@@ -40,7 +40,7 @@ _jobs: dict[str, Progress | None] = {}
 
 
 class OnBeam:
-    """Runner of tasks as a Beam job. Implements `Runner`."""
+    """Runner that runs tasks as a Beam job. Implements `Runner`."""
 
     is_here = False
 
@@ -111,7 +111,7 @@ def _require_done(result: Any, monitor: dataflow.Monitor | None) -> None:
 
 @contextlib.contextmanager
 def _without_ipython() -> Iterator[None]:
-    """Hide IPython: in a notebook, Beam would import its interactive mode, which fails with pandas 3."""
+    # In a notebook, Beam would import its interactive mode, which fails with pandas 3.
     hidden = {name: sys.modules[name] for name in ("IPython",) if name in sys.modules}
     sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None marks a missing module
     try:
@@ -122,9 +122,9 @@ def _without_ipython() -> Iterator[None]:
 
 @contextlib.contextmanager
 def stderr_held_back() -> Iterator[None]:
-    """Log the stderr output during the context, instead of printing it.
+    """During the context, log the output to stderr instead of printing it.
 
-    Beam always prints the traceback of a failed worker; our error message has two lines.
+    Beam always prints the traceback of a failed worker, but our own error message is enough.
     """
     held, old_threads = io.StringIO(), {*threading.enumerate()}
     with contextlib.redirect_stderr(held):
@@ -141,20 +141,20 @@ def stderr_held_back() -> Iterator[None]:
 
 
 class Call(beam.DoFn):
-    """Beam step that calls a function for each task. All threads of a worker process use the same function object."""
+    """Beam step that calls a function for each task. All threads of a worker process share one function object."""
 
     def __init__(self, function: Any, *, job_id: str = "", versions: Mapping[str, str] | None = None) -> None:
         self._function, self._job_id, self._versions = function, job_id, versions or {}
         self._shared = shared.Shared()
 
     def setup(self) -> None:
-        """Raise Reported if the worker's package versions differ from the launcher's."""
+        """Check the worker's package versions. Raises: Reported if they differ from the launcher's."""
         with failures.reported():
             shipping.require_versions(self._versions)
         self._function = self._shared.acquire(lambda: self._function)
 
     def process(self, task: Any) -> Iterator[None]:
-        """Run a task, then yield None. Raises: Reported for a PrepError of the task."""
+        """Run a task, and yield None when it is done. Raises: Reported if the task raises a PrepError."""
         progress = _jobs.get(self._job_id, Progress())  # a remote worker's own Progress is never read
         if progress is None:
             raise InterruptedError("the job was interrupted")
@@ -166,6 +166,6 @@ class Call(beam.DoFn):
 
 
 def finish_after(finish: Callable[[], object], ends: Sequence[None], progress: Progress) -> Mapping[str, int]:
-    """Call `finish` as a Beam task that waits for the `ends` of all other tasks."""
+    """Call `finish` as a Beam task. `ends`: results of all other tasks, so that Beam runs this task last."""
     finish()
     return {}

@@ -15,10 +15,10 @@ from pipelines.prepare.process.progress import Progress
 class Work:
     """Tasks to run, with functions that can be pickled.
 
-    `function` runs one task and returns counts for the metrics of a Beam job. `finish` runs once after all tasks, on
-    one of the same machines, so a remote job completes without this process. `processes`: number of local children.
-    `name` appears in the name of a remote job. `place`, the folder of the results, keeps a remote service from running
-    the same work twice at the same time.
+    `function` runs one task, and returns counts for the metrics of a Beam job. `finish` runs once after all tasks, on
+    one of the same machines, so that a remote job completes without this process. `processes`: number of local child
+    processes. `name`: part of the name of a remote job. `place`: the folder of the results; a remote service does not
+    run two jobs for the same place at the same time.
     """
 
     function: Callable[[Any, Progress], Mapping[str, int]]
@@ -35,7 +35,7 @@ class Runner(Protocol):
         """Return whether tasks run on this machine."""
 
     def check(self, root: str) -> None:
-        """Raise PrepError if the runner is not reachable, or its workers cannot reach the output folder `root`."""
+        """Check the runner. Raises: PrepError if it is not reachable, or its workers cannot reach the folder `root`."""
 
     def run(self, work: Work, progress: Progress) -> None:
         """Run all tasks, then `work.finish`.

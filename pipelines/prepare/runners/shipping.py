@@ -1,9 +1,9 @@
 """Packages for remote workers: this project, and the libraries that affect the output bytes.
 
-Beam's --extra_package sends this package as a wheel, and --requirements_file lists other packages in the launcher's
+Beam's --extra_package sends this project as a wheel, and --requirements_file lists other packages in the launcher's
 versions. Workers get only base dependencies, without TensorFlow. If the user gives --setup_file, --extra_package or
---sdk_container_image, nothing is sent: that option must then provide this package. Each worker compares its package
-versions with the launcher's.
+--sdk_container_image, nothing is sent: the given package or image must then contain this project. Each worker compares
+its package versions with the launcher's.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ IMPORTED = ("sentencepiece", "tiktoken")
 
 _DISTRIBUTION = "prep-tfrecords"
 _PACKAGES = ("pipelines", "tfrecord_io")
-# Folders that no task imports from. An export's tasks import `launch` and `audit`.
+# Folders from which no task imports. The tasks of an export import from `launch` and `audit`.
 _NOT_FOR_WORKERS = {"train", "cli", "report"}
 
 
 def versions() -> dict[str, str]:
-    """Return the versions that must be equal on launcher and workers."""
+    """Return the versions, by package, that must be the same on the launcher and on workers."""
     return {
         _DISTRIBUTION: tfrecord_io.__version__,
         **{name: metadata.version(name) for name in ("tokenizers", "transformers")},
@@ -44,7 +44,7 @@ def versions() -> dict[str, str]:
 
 
 def require_versions(expected: Mapping[str, str]) -> None:
-    """Raise PrepError if this worker's package versions differ from the launcher's."""
+    """Check this worker's package versions. Raises: PrepError if they differ from `expected`, the launcher's."""
     if wrong := [
         f"{name} {version}, expected {expected[name]}"
         for name, version in versions().items()
@@ -58,10 +58,10 @@ def require_versions(expected: Mapping[str, str]) -> None:
 
 
 def ship(setup: Any, worker: Any, folder: str) -> None:
-    """Add the packages for workers to Beam's SetupOptions `setup`, unless the user chose packages or an image.
+    """Add the packages for workers to Beam's SetupOptions `setup`, unless the user has chosen packages or an image.
 
-    `worker`: Beam's WorkerOptions. `folder`: temporary, but must exist until the job is submitted.
-    Raises: ConfigError if this package cannot be sent.
+    `worker`: Beam's WorkerOptions. `folder`: a temporary folder for the packages, which must exist until the job is
+    submitted. Raises: ConfigError if this package cannot be sent.
     """
     if setup.setup_file or setup.extra_packages or worker.sdk_container_image or worker.worker_harness_container_image:
         return

@@ -5,8 +5,8 @@
               └── object_storage      other services, through fsspec
 
 Writes are atomic. Transient errors are retried. Listings leave out temporary files. Every function may raise
-OutputError, for example for a missing bucket. A read passes FileNotFoundError on; `storage_errors` turns all other
-errors into a PrepError with a remedy.
+OutputError, for example for a missing bucket. Functions that read raise FileNotFoundError for a missing file;
+`storage_errors` turns all other errors into a PrepError with a remedy.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ from pipelines.prepare.storage.storage_errors import as_output_error, reading, r
 from tfrecord_io.errors import FormatError, OutputError, SourceError
 from tfrecord_io.local_paths import local_path as local_path
 
-# Limit for reading a whole file. The largest tokenizers have 40 MB.
+# Limit for reading a whole file. The largest tokenizer files have 40 MB.
 _MOST_BYTES = 256 << 20
 # Threads for remote files: each small file takes a round trip.
 _READERS = 32
@@ -40,15 +40,15 @@ def join(root: str, *parts: str) -> str:
 
 
 def file_system(path: str) -> tuple[Any, str]:
-    """Return the fsspec file system of an address and the path inside it. Raises: ConfigError."""
+    """Return the fsspec file system of an address, and the path in it. Raises: ConfigError if it is invalid."""
     fs, inner = store_of(path).open_fs(path)
     return fs, inner
 
 
 def describe(path: str, *, passes: Callable[[BaseException], bool] = storage_errors.is_transient) -> dict[str, Any]:
-    """Return the service's metadata of a remote file or folder.
+    """Return the metadata that a service stores for a remote file or folder.
 
-    Errors that `passes` accepts are retried. Raises: FileNotFoundError; errors of the service's library.
+    Errors for which `passes` returns True are retried. Raises: FileNotFoundError; errors of the service's library.
     """
     return dict(store_of(path).info(path, passes=passes))
 
@@ -58,7 +58,7 @@ def exists(path: str) -> bool:
 
 
 def size(path: str) -> int | None:
-    """Return a file's size in bytes, None if it does not exist."""
+    """Return a file's size in bytes, or None if the file does not exist."""
     local = local_path(path)
     try:
         with reading(path):
@@ -68,12 +68,12 @@ def size(path: str) -> int | None:
 
 
 def sizes(folder: str) -> dict[str, int]:
-    """Return the size in bytes of each file in `folder`, by sorted name; {} if the folder is missing."""
+    """Return the size in bytes of each file in `folder`, by name in sorted order; {} if the folder is missing."""
     return {name: num_bytes for name, num_bytes in _entries(folder).items() if num_bytes is not None}
 
 
 def free_bytes(folder: str) -> int | None:
-    """Return the free bytes of a folder's disk; None for a remote folder. The folder need not exist."""
+    """Return the free bytes on a folder's disk, or None for a remote folder. The folder need not exist yet."""
     if (existing := local_path(folder)) is None:
         return None
     existing = os.path.abspath(existing)
@@ -83,12 +83,12 @@ def free_bytes(folder: str) -> int | None:
 
 
 def list_names(folder: str) -> list[str]:
-    """Return the sorted names in `folder`; [] if the folder is missing."""
+    """Return the sorted names of files and folders in `folder`; [] if the folder is missing."""
     return sorted(name.rstrip("/") for name in _entries(folder))
 
 
 def read_bytes(path: str, *, most_bytes: int = _MOST_BYTES) -> bytes:
-    """Read a whole file. Raises: FileNotFoundError; FormatError above `most_bytes`."""
+    """Read a whole file. Raises: FileNotFoundError; FormatError if it has more than `most_bytes`."""
     if local_path(path) is None:
         fs, inner = file_system(path)
         with reading(path):
@@ -107,7 +107,7 @@ def read_bytes(path: str, *, most_bytes: int = _MOST_BYTES) -> bytes:
 
 
 def read_folder(folder: str) -> dict[str, bytes]:
-    """Return the contents of all files below a folder, by relative path. Raises: FormatError above 256 MiB in total."""
+    """Return the contents of all files below a folder, by relative path. Raises: FormatError if they exceed 256 MiB."""
     contents: dict[str, bytes] = {}
     folders = [""]
     for inner in folders:  # the loop appends to the list
@@ -121,7 +121,7 @@ def read_folder(folder: str) -> dict[str, bytes]:
 
 
 def read_many(paths: Sequence[str]) -> list[bytes | None]:
-    """Read files, remote ones concurrently; None for a missing file."""
+    """Return the contents of files, None for a missing file. Remote files are read concurrently."""
 
     def read(path: str) -> bytes | None:
         try:
@@ -168,7 +168,7 @@ def _open_remote(path: str) -> BinaryIO:
 
 
 def versions(paths: Sequence[str]) -> dict[str, int]:
-    """Return each file's version for `write_atomic(replacing=...)`, 0 if missing; {} without conditional writes."""
+    """Return each file's version for `write_atomic(replacing=...)`, 0 if missing; {} if the storage has no versions."""
     if not paths or bucket_of(paths[0]) is None:
         return {}
     with reading(paths[0]):
@@ -176,7 +176,7 @@ def versions(paths: Sequence[str]) -> dict[str, int]:
 
 
 def pinned(path: str, version: str) -> dict[str, str]:
-    """Return the `cat_file` arguments that select a version of a remote file; empty if the storage takes none."""
+    """Return the arguments of `cat_file` that select a version of a remote file; {} if the storage has no versions."""
     return dict(store_of(path).pinned(version)) if bucket_of(path) else {}
 
 
@@ -187,10 +187,10 @@ def write_bytes(path: str, content: bytes, *, inside: str | None = None, replaci
 def write_atomic(path: str, chunks: Iterable[Any], *, inside: str | None = None, replacing: int | None = None) -> None:
     """Write buffers to a file that appears whole or not at all.
 
-    inside: an existing local folder. Only folders below it are made, so that a folder deleted during a job does not
-        come back half full. Links below it are not followed.
-    replacing: the version that may be replaced (see `versions`), 0 for none. An object of a different version stays.
-    Raises: OutputError if the object that stays has different content; errors of `chunks`.
+    inside: an existing local folder. Missing folders are made only below this one, so that a folder deleted during a
+        job does not come back half full. Links below this folder are not followed.
+    replacing: the version that may be replaced (see `versions`); 0 if there must be no file. Any other version stays.
+    Raises: OutputError if a file of another version has different content; errors that `chunks` raises.
     """
     store, place = _at(path)
     failures: list[Exception] = []
@@ -219,14 +219,17 @@ def delete(path: str, *, inside: str | None = None) -> None:
 
 
 def delete_files(folder: str, names: Sequence[str], *, inside: str | None = None) -> None:
-    """Delete the existing files of a folder, remote ones concurrently."""
+    """Delete the files in a folder that have these names and exist, remote ones concurrently."""
     store, place = _at(folder)
     with as_output_error(folder):
         store.delete_files([join(place, name) for name in names], inside=inside)
 
 
 def as_source_error(path: str) -> contextlib.AbstractContextManager[None]:
-    """Translate errors of reading user data. Raises: FileNotFoundError; OutputError without a bucket; SourceError."""
+    """Within the context, translate errors of reading the user's data from `path`.
+
+    Raises: FileNotFoundError; OutputError if the bucket does not exist; SourceError for all other errors.
+    """
     return reading(path, SourceError)
 
 

@@ -3,13 +3,13 @@
 Reads use gcsfs, all other requests google-cloud-storage. The `GCSFileSystem` of `gcsfs.core` is used, because the
 one that `gcsfs` exports may ask another service for the bucket's type.
 
-An upload of more than one block is a session of parts. After an error the client sends the part again
-(https://cloud.google.com/storage/docs/performing-resumable-uploads). It cannot continue if the service lost the session
-or kept less than a part, because earlier parts are no longer in memory.
+An upload of more than one block is a session of parts. After an error, the client sends the same part again
+(https://cloud.google.com/storage/docs/performing-resumable-uploads). The client cannot continue if the service lost the
+session or stored a part incompletely, because earlier bytes are no longer in memory.
 
 The service answers 412 if the object's generation is not the one to replace
-(https://cloud.google.com/storage/docs/request-preconditions). Then the object's checksum decides, because the answer to
-an earlier request may be lost, or another worker may have written the same content.
+(https://cloud.google.com/storage/docs/request-preconditions). This is no error if the object has the same checksum: the
+answer to an earlier request was lost, or another worker has written the same content.
 
 Functions raise FileNotFoundError, ConfigError for an invalid address or GOOGLE_APPLICATION_CREDENTIALS, and errors of
 the client.
@@ -45,7 +45,7 @@ _lock = threading.Lock()
 
 @contextlib.contextmanager
 def bucket(path: str) -> Iterator[tuple[Any, str]]:
-    """Yield the bucket of an address, and the object's name in it. Threads share one client."""
+    """Yield the client's bucket for an address, and the object's name in it. All threads share one client."""
     from google.api_core.exceptions import NotFound, RetryError
 
     fs, inner = open_fs(path)
@@ -62,7 +62,7 @@ def bucket(path: str) -> Iterator[tuple[Any, str]]:
 
 
 def open_fs(path: str) -> tuple[Any, str]:
-    """Return the shared gcsfs file system, and the BUCKET/KEY of an address."""
+    """Return the gcsfs file system, which all callers share, and the BUCKET/KEY of an address."""
     inner = path.partition("://")[2].strip("/")
     if not inner:
         raise ConfigError(f"{path}: no bucket in this address", remedy="give gs://BUCKET/FOLDER")
@@ -71,7 +71,7 @@ def open_fs(path: str) -> tuple[Any, str]:
 
 
 def forget() -> None:
-    """Drop connections and credentials."""
+    """Drop cached connections and credentials."""
     _client.cache_clear()
     _file_system.cache_clear()
 
@@ -103,7 +103,7 @@ def _file_system(process: int, emulator: str, key_file: str) -> Any:
     options: dict[str, Any] = {
         "use_listings_cache": False,
         "skip_instance_cache": True,
-        # HTTPS_PROXY and NO_PROXY, as in the other client.
+        # Use HTTPS_PROXY and NO_PROXY, as google-cloud-storage does.
         "session_kwargs": {"trust_env": True, **configured().get("session_kwargs", {})},
         "requests_timeout": aiohttp.ClientTimeout(
             total=_REQUEST_SECONDS, sock_connect=_CONNECT_SECONDS, sock_read=_SILENCE_SECONDS
@@ -115,7 +115,7 @@ def _file_system(process: int, emulator: str, key_file: str) -> Any:
 
 
 def info(path: str, *, passes: Callable[[BaseException], bool] = storage_errors.is_transient) -> dict[str, Any]:
-    """Return the metadata of an object or a folder. A folder exists if it is the prefix of an object."""
+    """Return the metadata of an object or a folder. A folder exists if the name of an object begins with it."""
     with bucket(path) as (handle, key):
         options = _options(path, passes)
         if key and (blob := handle.get_blob(key, **options)) is not None:
@@ -127,7 +127,7 @@ def info(path: str, *, passes: Callable[[BaseException], bool] = storage_errors.
 
 
 def versions(paths: Sequence[str]) -> dict[str, int]:
-    """Return each object's generation, which changes at every upload; 0 for a missing object."""
+    """Return each object's generation, a number that changes at every upload; 0 for a missing object."""
 
     def request(path: str) -> int:
         with bucket(path) as (handle, key):
@@ -148,9 +148,9 @@ def entries(path: str) -> dict[str, int | None]:
 def write(path: str, chunks: Iterable[Any], *, inside: str | None = None, replacing: int | None = None) -> None:
     """Upload buffers to an object that appears when all buffers have arrived.
 
-    replacing: the generation to replace, 0 for none, None for any.
-    Raises: OutputError if an object of a different generation has different content, or the upload cannot continue;
-        errors of `chunks`.
+    replacing: the generation that may be replaced; 0 if there must be no object, None for any.
+    Raises: OutputError if an object of another generation has different content, or the upload cannot continue;
+        errors that `chunks` raises.
     """
     from google.api_core.exceptions import GoogleAPICallError, PreconditionFailed
     from google.cloud.storage.exceptions import DataCorruption
@@ -172,7 +172,7 @@ def write(path: str, chunks: Iterable[Any], *, inside: str | None = None, replac
         except (DataCorruption, GoogleAPICallError, ValueError) as error:
             answer = getattr(error, "response", None)
             is_lost = answer is not None and answer.request.method == "PUT" and answer.status_code in _SESSION_LOST
-            # A plain ValueError: the service kept less than a part.
+            # The client raises a plain ValueError if the service stored a part incompletely.
             is_plain = type(error) in (DataCorruption, ValueError)
             if not is_lost and not is_plain and "doesn't match calculated" not in str(error):
                 raise
@@ -197,7 +197,7 @@ def pinned(version: str) -> dict[str, str]:
 
 
 def delete(path: str, *, inside: str | None = None) -> None:
-    """Delete an object or a folder; never delete a bucket."""
+    """Delete an object, or a folder with its content; never delete a bucket."""
     with bucket(path) as (handle, key):
         names = [blob.name for blob in handle.list_blobs(prefix=f"{key}/" if key else "", **_options(path))]
         place = f"gs://{handle.name}"
@@ -214,7 +214,7 @@ def delete_files(paths: Sequence[str], *, inside: str | None = None) -> None:
 
 @functools.lru_cache(maxsize=1024)
 def require_bucket(name: str) -> None:
-    """Check that the bucket of a missing object exists. Raises: OutputError."""
+    """Check, after an object was not found, that its bucket exists. Raises: OutputError if it does not."""
     try:
         info(f"gs://{name}")
     except FileNotFoundError as error:
@@ -225,7 +225,7 @@ def require_bucket(name: str) -> None:
 
 
 def checks(output: str, *, region: str | None) -> Iterator[Check]:
-    """Check credentials and bucket of an output, and whether the bucket is in the TPU's `region`."""
+    """Check the credentials and the bucket for an output, and whether the bucket is in the TPU's `region`."""
     yield gcs_account.credentials_check()
     try:
         with storage_errors.as_output_error(output), bucket(output) as (described, _):
@@ -248,8 +248,6 @@ def _options(path: str, passes: Callable[[BaseException], bool] = storage_errors
 
 
 class _Content:
-    """File-like body of an upload, with its size and CRC-32C."""
-
     def __init__(self, chunks: Iterable[Any]) -> None:
         self._chunks = iter(chunks)
         self._pending = bytearray()
@@ -263,7 +261,6 @@ class _Content:
             self._pending += memoryview(chunk).cast("B")
 
     def read(self, size: int = -1) -> bytes:
-        """Return the next block, regardless of `size`; empty at the end."""
         self._fill()
         block = bytes(self._pending[: object_storage.BLOCK_BYTES])
         del self._pending[: object_storage.BLOCK_BYTES]
@@ -275,8 +272,7 @@ class _Content:
         return self._num_bytes
 
     def is_same(self, metadata: dict[str, Any]) -> bool:
-        """Read the rest; return whether an object's metadata has the same size and CRC-32C."""
         while self.read():
-            pass  # updates the checksum
+            pass  # reads the rest to update the checksum
         checksum = base64.b64encode(self._checksum.digest()).decode()
         return (metadata.get("size"), metadata.get("crc32c")) == (self._num_bytes, checksum)

@@ -1,4 +1,4 @@
-"""Access to Google Cloud Storage: credentials, remedies for refusals, and the region of a bucket."""
+"""Access to Google Cloud Storage: credentials, remedies for refused requests, and the region of a bucket."""
 
 import os
 import re
@@ -17,7 +17,7 @@ _LOGIN_REMEDY = (
     "a VM a service account and the scope cloud-platform"
 )
 _ACCOUNT = re.compile(r"(\S+@\S+?)\s+does not have storage\.")
-# Remedies for a refusal (400, 403), by a word in the answer.
+# Remedies for a refused request (status 400 or 403), by words in the answer.
 _REMEDY_BY_WORD = {
     "scope": "give the VM the scope cloud-platform: gcloud compute instances set-service-account --help",
     "billing": "link a billing account to the project: gcloud billing projects link --help",
@@ -28,7 +28,7 @@ _CONTINENTS = {"US": "us-", "EU": "europe-", "ASIA": "asia-"}
 
 
 class Check(NamedTuple):
-    """Result of one check. `ok` is None if it is uncertain or unimportant; `found` describes the result in words."""
+    """Result of a check. `ok`: None if uncertain or unimportant. `found`: the result in words."""
 
     name: str
     ok: bool | None
@@ -37,9 +37,9 @@ class Check(NamedTuple):
 
 
 def find_credentials() -> Any | None:
-    """Return the application default credentials; None if there are none, or for an emulator.
+    """Return Google's application default credentials; None if there are none, or for an emulator.
 
-    Raises: ConfigError if GOOGLE_APPLICATION_CREDENTIALS names no credentials.
+    Raises: ConfigError if GOOGLE_APPLICATION_CREDENTIALS is set but has no valid credentials.
     """
     if os.environ.get(EMULATOR):
         return None
@@ -62,16 +62,16 @@ def find_credentials() -> Any | None:
 
 
 def configured() -> dict[str, Any]:
-    """Return the user's settings for gcsfs in fsspec, such as FSSPEC_GS_REQUESTER_PAYS."""
+    """Return the user's fsspec settings for gcsfs, such as FSSPEC_GS_REQUESTER_PAYS."""
     import fsspec
 
     return {**fsspec.config.conf.get("gs", {}), **fsspec.config.conf.get("gcs", {})}
 
 
 def explanation(bucket: str, done: str, status: int | None, said: str) -> tuple[str, str] | None:
-    """Return the cause and the remedy for an HTTP status of the service, or None for other statuses.
+    """Return the cause and the remedy for an HTTP status that the service sent; None if there is no special one.
 
-    done: `read` or `written`. said: the service's message.
+    `done`: what the request did, `read` or `written`. `said`: the service's message.
     """
     if status == 404:
         make = f"gcloud storage buckets create gs://{bucket} --location=REGION"
@@ -107,7 +107,7 @@ def credentials_check() -> Check:
 
 
 def region_check(described: Any, region: str) -> Check:
-    """Compare a bucket's location with a TPU's region or zone."""
+    """Check whether a bucket's location fits a TPU's region or zone. `described`: the bucket with its metadata."""
     region = re.sub(r"-[a-z]$", "", region.lower())
     location = str(described.location or "")
     if region in [location.lower(), *(str(part).lower() for part in described.data_locations or ())]:

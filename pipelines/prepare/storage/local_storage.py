@@ -30,7 +30,7 @@ from tfrecord_io.local_paths import local_path
 PARTIAL = ".partial-"
 LOCK_FILE = "lock"
 
-# Errors of `flock` if the file system has no locks.
+# Errors of `flock` on a file system without locks.
 _UNSUPPORTED = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 _TAKEN = (errno.EWOULDBLOCK, errno.EACCES)
 _OF_LINKS = (errno.ELOOP, errno.EMLINK)
@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 
 def make_folder(folder: str) -> None:
-    """Make a local folder and its parents, and sync them."""
+    """Make a local folder and its missing parents, and sync the folders that contain new ones."""
     if (local := local_path(folder)) is None or os.path.isdir(local):
         return
     above = os.path.dirname(local)
@@ -56,7 +56,7 @@ def make_folder(folder: str) -> None:
 
 @contextlib.contextmanager
 def _open_folder(folder: str, *, inside: str | None = None, make: bool = False) -> Iterator[int]:
-    """Yield a folder's descriptor; with `make`, make missing folders (with `inside`, only below that folder)."""
+    """Yield a folder's descriptor. With `make`, make missing folders; with `inside`, only those below it."""
     path = (inside and local_path(inside)) or folder
     if inside is None and make:
         make_folder(folder)
@@ -73,9 +73,9 @@ def _open_folder(folder: str, *, inside: str | None = None, make: bool = False) 
 
 
 def open_file(path: str, flags: int = os.O_RDONLY, *, folder: int | None = None) -> int:
-    """Open a regular file and return its descriptor; `folder`: its folder's descriptor.
+    """Open a regular file, and return its descriptor. `folder`: descriptor of the folder that contains the file.
 
-    Raises: OutputError for a link, and for a pipe or a device, because these may block.
+    Raises: OutputError for a link, a pipe or a device, because a link may lead elsewhere, and the others may block.
     """
     name = path if folder is None else os.path.basename(path)
     try:
@@ -102,7 +102,10 @@ def _link_refused(path: str) -> OutputError:
 
 
 def refuse_links(root: str, *, is_own: Callable[[str], object], folders: Collection[str]) -> None:
-    """Check that no `is_own` entry of `root`, and nothing below `folders`, is a link."""
+    """Check that a folder contains no links. Raises: OutputError if it does.
+
+    Checked are entries of `root` whose names `is_own` accepts, and everything in the subfolders `folders`.
+    """
     local = local_path(root)
     for place, below, names in os.walk(local) if local else ():
         entries = sorted([*below, *names])
@@ -115,7 +118,7 @@ def refuse_links(root: str, *, is_own: Callable[[str], object], folders: Collect
 
 
 def write(path: str, chunks: Iterable[Any], *, inside: str | None = None, replacing: int | None = None) -> None:
-    """Write buffers to a file; make folders as `_open_folder` does. Raises: errors of `chunks`."""
+    """Write buffers to a file, and make missing folders (with `inside`, only below it). Raises: errors of `chunks`."""
     name = os.path.basename(path)
     partial = f"{PARTIAL}{uuid.uuid4().hex}-{name}"
     with contextlib.ExitStack() as stack:
@@ -158,7 +161,7 @@ def delete_files(paths: Sequence[str], *, inside: str | None = None) -> None:
 
 
 def entries(folder: str) -> dict[str, int | None]:
-    """Return the size in bytes of each file in `folder`, by name; None for links, and for folders (named `folder/`)."""
+    """Return the size in bytes of each file in `folder`, by name; None for links and folders. Folder names end in /."""
     sizes: dict[str, int | None] = {}
     with os.scandir(folder) as scanned:
         for entry in scanned:
@@ -169,7 +172,7 @@ def entries(folder: str) -> dict[str, int | None]:
 
 
 def sweep(folder: str, *, inside: str | None = None, below: bool = False) -> None:
-    """Delete temporary files of killed processes; `below`: also in subfolders."""
+    """Delete temporary files that killed processes left in a folder, and with `below` also in its subfolders."""
     if (local := local_path(folder)) is None:
         return
     with (
@@ -210,9 +213,9 @@ def _remove(name: str, folder: int) -> None:
 
 @contextlib.contextmanager
 def held(root: str, *, work_folder: str) -> Iterator[None]:
-    """Hold the lock of the dataset in `root`; at the end, remove new folders if they are empty.
+    """Hold the lock of the dataset in `root` during the context; at the end, remove new folders that are empty.
 
-    Raises: OutputError if another job holds it, or the folder is not writable.
+    Raises: OutputError if another job holds the lock, or the folder is not writable.
     """
     if (local := local_path(root)) is None:
         yield

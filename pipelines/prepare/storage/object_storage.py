@@ -1,4 +1,4 @@
-"""Write through fsspec to services that have no module here; read ranges of any remote file.
+"""Write through fsspec to services that have no module of their own; read byte ranges of any remote file.
 
 Functions raise FileNotFoundError and errors of the service's library.
 """
@@ -49,7 +49,7 @@ def info(path: str, *, passes: Callable[[BaseException], bool] = storage_errors.
 
 
 def entries(path: str) -> dict[str, int | None]:
-    """Return the size in bytes of each file in a folder, by name; None for subfolders, which are named `folder/`."""
+    """Return the size in bytes of each file in a folder, by name; None for subfolders, with names that end in /."""
     fs, inner = open_fs(path)
     sizes: dict[str, int | None] = {}
     for entry in retry_transient(lambda: fs.ls(inner, detail=True), path=path):
@@ -62,7 +62,7 @@ def entries(path: str) -> dict[str, int | None]:
 
 
 def write(path: str, chunks: Iterable[Any], *, inside: str | None = None, replacing: int | None = None) -> None:
-    """Write buffers to an object that appears when all buffers have arrived. Raises: errors of `chunks`."""
+    """Write buffers to an object that appears when all have arrived. Raises: errors that `chunks` raises."""
     fs, inner = open_fs(path)
     stream = fs.open(inner, "wb")
     try:
@@ -95,7 +95,7 @@ def delete_files(paths: Sequence[str], *, inside: str | None = None) -> None:
 
 
 def fetch(get: Callable[[int, int], bytes], start: int, stop: int, *, path: str) -> bytes:
-    """Request bytes [start, stop) with `get`; retry transient errors and partial answers. Raises: errors of `get`."""
+    """Return `get(start, stop)`, the bytes in this range; retry transient errors and partial answers."""
 
     def ask() -> bytes:
         content = get(start, stop)
@@ -109,7 +109,7 @@ def fetch(get: Callable[[int, int], bytes], start: int, stop: int, *, path: str)
 
 
 class RemoteFile(fsspec.spec.AbstractBufferedFile):
-    """Read-only remote file; `get(start, stop)` requests the bytes [start, stop)."""
+    """Read-only remote file. `get(start, stop)` requests the bytes in this range."""
 
     def __init__(self, fs: Any, inner: str, *, get: Callable[[int, int], bytes], size: int, cache_type: str) -> None:
         self._get = get

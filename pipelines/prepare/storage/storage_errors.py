@@ -1,8 +1,8 @@
-"""Retry transient storage errors, and give all others a message and a remedy.
+"""Retry transient storage errors, and turn all others into errors with a message and a remedy.
 
-Transient errors are logged and retried for three minutes, with growing random pauses.
+Transient errors are logged and retried for three minutes, after random pauses of growing length.
 
-Messages and tracebacks show no credentials (`tfrecord_io.shown`).
+Messages and tracebacks show no credentials (see `tfrecord_io.shown`).
 """
 
 import contextlib
@@ -49,12 +49,12 @@ _NO_ANSWER = ("TimeoutError", "FSTimeoutError", "TransportError")
 
 
 def store_of(path: str) -> ModuleType:
-    """Return the module for a remote path, imported on first use."""
+    """Return the storage module for a remote path. It is imported on first use."""
     return importlib.import_module(f"{__package__}.{STORES.get(path.partition('://')[0], 'object_storage')}")
 
 
 def status_of(error: BaseException) -> int | None:
-    """Return the HTTP status of an error, or None."""
+    """Return the HTTP status that an error reports, or None."""
     for owner, name in ((error, "status"), (error, "code"), (getattr(error, "response", None), "status_code")):
         if isinstance(status := getattr(owner, name, None), int) or (isinstance(status, str) and status.isdecimal()):
             return int(status)
@@ -71,7 +71,7 @@ def status_of(error: BaseException) -> int | None:
 
 
 def is_transient(error: BaseException) -> bool:
-    """Return whether the same request may succeed later."""
+    """Return whether the failed request may succeed if it is sent again later."""
     if getattr(error, "retryable", False):  # set by google.auth
         return True
     if (status := status_of(error)) is not None:
@@ -92,7 +92,10 @@ def is_transient(error: BaseException) -> bool:
 def retry_transient(
     attempt: Callable[[], Result], *, path: str, passes: Callable[[BaseException], bool] = is_transient
 ) -> Result:
-    """Return the result of `attempt`; retry errors that `passes` accepts, for three minutes. Raises: the last error."""
+    """Call `attempt` until it succeeds; return its result.
+
+    Errors for which `passes` returns True are retried for three minutes. Raises: the last error.
+    """
     longest, give_up = _FIRST_SECONDS, None
     while True:
         pause = longest * random.uniform(0.5, 1)
@@ -108,7 +111,7 @@ def retry_transient(
 
 
 def library_retry(path: str, *, passes: Callable[[BaseException], bool] = is_transient) -> Any:
-    """Return the `retry` option for google-cloud-storage, with the limits of `retry_transient`."""
+    """Return the argument `retry` for google-cloud-storage, with the same limits as in `retry_transient`."""
     from google.api_core.retry import Retry
 
     return Retry(
@@ -127,7 +130,7 @@ def _warn(path: str, error: BaseException) -> None:
 
 @contextlib.contextmanager
 def as_output_error(path: str) -> Iterator[None]:
-    """Translate errors of writing to `path`. Raises: OutputError."""
+    """Within the context, turn errors of writing to `path` into OutputError."""
     try:
         yield
     except PrepError:
@@ -138,7 +141,10 @@ def as_output_error(path: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def reading(path: str, kind: type[PrepError] = OutputError) -> Iterator[None]:
-    """Translate errors of reading from `path`. Raises: FileNotFoundError; OutputError without a bucket; else `kind`."""
+    """Within the context, translate errors of reading from `path`.
+
+    Raises: FileNotFoundError; OutputError if the bucket does not exist; `kind` for all other errors.
+    """
     try:
         yield
     except FileNotFoundError:
@@ -185,7 +191,7 @@ def _explanation(path: str, done: str, error: Exception) -> tuple[str, str]:
 
 
 def words(error: BaseException) -> str:
-    """Return the message of an error or its service, on one line and without secrets."""
+    """Return the message of an error, or of the service that caused it, on one line and without secrets."""
     try:
         message = str(error.response.json()["error"]["message"])  # type: ignore[attr-defined]
     except (AttributeError, KeyError, TypeError, ValueError):
