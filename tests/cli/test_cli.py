@@ -20,6 +20,7 @@ import pytest
 
 import tfrecord_io
 from pipelines.cli import commands
+from pipelines.prepare.options.addresses import ADDRESS
 from tests import building
 from tests.building import REVIEWS, Outcome, reviews
 from tests.support import limits, processes, seams
@@ -360,7 +361,7 @@ class TestBadOutput:
             ("file/below", "cannot be written: ", "an --output that is a folder"),
             ("x" * 300, "File name too long", "a shorter --output"),
             ("/proc/prep-tfrecords", "No such file or directory", "where folders can be made"),
-            ("nothing://bucket/out", "this address cannot be opened", "a local folder or a gs:// address"),
+            ("nothing://bucket/out", "this address cannot be opened", f"a local folder or a {ADDRESS} address"),
         ],
     )
     def test_a_place_that_cannot_hold_a_folder_is_named(

@@ -14,7 +14,8 @@ from typing import get_args
 
 import pytest
 
-from pipelines.option_fields import declared
+from pipelines.configs import typed_options
+from pipelines.option_fields import declared, values_of
 from pipelines.prepare.export.export_settings import ExportFormat
 from pipelines.prepare.export.exporting import WRITERS
 from pipelines.prepare.launch import doctor
@@ -122,10 +123,9 @@ def test_every_column_of_a_layout_is_one_of_its_inputs() -> None:
     lacking = []
     for option in declared(SourceConfig):
         for layout in option.taken_with:
-            texts = ("text", "context") if layout == "qa" else ("text",)
-            columns: dict[str, str] = {"target_column": "target", option.field: "given"}
-            source = SourceConfig(dataset="d", text_columns=texts, **columns)  # type: ignore[arg-type]
-            inputs = inputs_of(LayoutConfig(name=layout), source)  # type: ignore[arg-type]
+            case = next(each for each in test_contract.CASES.values() if each.options.get("layout", "pad") == layout)
+            columns = values_of(SourceConfig, typed_options(case.options)) | {option.field: "given"}
+            inputs = inputs_of(LayoutConfig(name=layout), SourceConfig(dataset="d", **columns))  # type: ignore[arg-type]
             lacking += missing(["given"], {f"the inputs of layout {layout} with {option.flag}": inputs.names})
     nothing_lacks(lacking)
 

@@ -19,6 +19,7 @@ _HUB_ID = r"(?!(?:data|examples|out)(?:/| |$))[\w.-]+(?:/[\w.-]+)?(?= |$)"
 NEEDS = {
     "the Hub": rf"(?:--tokenizer[ =]|^prep-tfrecords (?:build|plan) ){_HUB_ID}|--push |hf://|^hf download",
     "Google Cloud": r"gs://|^gcloud|--runner=DataflowRunner",
+    "Amazon S3": r"s3://",
     "Flink": r"--runner=FlinkRunner",
     "a TPU": r"^train-tpu .*--tpu[ =](?!none)",
     "the network": rf"^pip install|{_SCRIPT}",

@@ -2,6 +2,8 @@
 
 # Modules in `storage`, by URL scheme. All other schemes go through fsspec (`object_storage`).
 STORES = {"gs": "gcs", "gcs": "gcs"}
+# Workers read these without the user's credentials, with those of their service account.
+READ_BY_WORKERS = ("gs", "gcs")
 ADDRESS = " or ".join(f"{scheme}://" for scheme in {STORES[scheme]: scheme for scheme in reversed(STORES)}.values())
 
 

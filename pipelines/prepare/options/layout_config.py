@@ -130,7 +130,10 @@ class LayoutConfig:
         None,
         brief="Answers of a chat to learn.",
     )
-    learn_whole_turns: bool = _chat("Learn everything from an answer's role to the next turn, as TRL does.", False)
+    learn_whole_turns: bool = _chat(
+        "Learn all from an answer's role to the next turn, as TRL does, in templates without {% generation %}.",
+        False,
+    )
     learn_not: LearnNot | None = _chat("Parts of answers that are not learned.", None)
     pack_rows: bool = _chat("Pack several conversations into a row.", False)
     target_length: int | None = _seq2seq(

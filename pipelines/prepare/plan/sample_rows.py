@@ -22,7 +22,7 @@ from pipelines.prepare.sources.parquet.groups import Cover, cover, in_ranges
 from pipelines.prepare.sources.rows.reading import SplitSource
 from pipelines.prepare.sources.rows.unused_rows import RejectedRow, remedy_of, words_of
 from tfrecord_io.errors import RowsRejectedError
-from tfrecord_io.manifest import HELD_OUT, NOT_HELD_OUT
+from tfrecord_io.manifest import HELD_OUT, NOT_HELD_OUT, is_filtered
 
 ROWS = 4096
 _RUN_ROWS = 16
@@ -188,6 +188,7 @@ def _tokenize(
     refused = tuple(
         RejectedRow(row=int(numbers[at]), reason=str(encoded.reasons[at]), detail=encoded.details.get(at, ""))
         for at in np.flatnonzero(encoded.reasons != "").tolist()
+        if not is_filtered(encoded.reasons[at])
     )
     return SampledRows(
         row_indices=in_run["index"][fits],

@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow as pa
 
 from pipelines.prepare import storage
-from pipelines.prepare.options.addresses import bucket_of
+from pipelines.prepare.options.addresses import READ_BY_WORKERS, bucket_of
 from pipelines.prepare.sources.resolve import hub
 from pipelines.prepare.sources.resolve.data_files import DataFile, is_pinned, stamp_of, version_of
 from pipelines.prepare.storage import object_storage
@@ -141,7 +141,7 @@ def is_readable_by_workers(file: DataFile, *, needs_token: bool) -> bool:
     if file.path.startswith("hf://"):
         return not needs_token
     is_public = is_web(file.path) and without_access(file.path) == file.path
-    return is_public or bucket_of(file.path) is not None
+    return is_public or file.path.partition("://")[0] in READ_BY_WORKERS
 
 
 def relay(

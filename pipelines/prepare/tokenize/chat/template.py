@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import re
 import signal
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -30,6 +31,7 @@ REWRITES = (
     "--learn all (the default) learns answers as in the whole conversation, --learn each as the model must write them"
 )
 
+_MARKERS = re.compile(r"{%[-+]?\s*generation\b")
 _PAIR = {"messages": QUESTION, "chosen": ANSWER, "rejected": {**ANSWER, "content": "this one"}}
 
 
@@ -190,6 +192,10 @@ def open_template(
         renderer.notes = (*_notes_of_trial(for_trials), *of_parts)
     else:
         renderer.render({name: pa.array([[message]]) for name, message in _PAIR.items()})
+    if settings.whole_turns and _MARKERS.search(settings.source + settings.tools_source):
+        renderer.notes += (
+            "--learn-whole-turns has no effect: the chat template marks the text to learn with {% generation %}",
+        )
     renderer.notes += builtin_templates.notes_on(tokenizer, name)
     return renderer
 

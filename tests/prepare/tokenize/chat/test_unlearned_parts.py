@@ -166,6 +166,17 @@ def test_a_template_without_such_a_part_is_named_before_the_build(
     assert note is None or note in found[0]
 
 
+@pytest.mark.parametrize(("template", "is_noted"), [(MARKED, True), (PLAIN, False)])
+def test_whole_turns_with_a_template_that_marks_answers_give_a_note(
+    zoo: Zoo, tmp_path: Path, template: str, is_noted: bool
+) -> None:
+    marked = tokenizer(zoo, tmp_path / "tokenizer", template.replace("THOUGHT", ""))
+    layout = LayoutConfig(name="chat", max_length=64, learn_whole_turns=True)
+    columns = ColumnPlan(texts=(), nested={"messages": "messages"})
+    notes = encoding.open_encoder(marked, layout, columns).notes
+    assert any(note.startswith("--learn-whole-turns has no effect") for note in notes) == is_noted
+
+
 def test_an_answer_that_a_template_refuses_without_its_calls_is_rejected(zoo: Zoo, tmp_path: Path) -> None:
     check = "{% if not m.content and not m.tool_calls %}{{ raise_exception('say something') }}{% endif %}"
     source = "{% for m in messages %}" + check + "{% endfor %}" + PLAIN
