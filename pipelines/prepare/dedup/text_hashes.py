@@ -33,7 +33,7 @@ _WORD = 4
 
 
 def row_keys(columns: Sequence[pa.Array], *, verbatim: bool) -> np.ndarray:
-    """Return a key for each of n rows, uint64 [n, 2]. Unless `verbatim`, texts outside nested columns are normalized."""
+    """Return a key for each of n rows, uint64 [n, 2]. Unless `verbatim`, texts are normalized, but not nested ones."""
     digests = [_digests(column, verbatim=verbatim) for column in columns]
     if len(digests) > 1:
         digests = [[xxhash.xxh3_128_digest(b"".join(row)) for row in zip(*digests, strict=True)]]
