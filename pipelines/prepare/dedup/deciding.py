@@ -89,7 +89,7 @@ def divide(
 ) -> tuple[Comparison, list[Part]]:
     """Divide all splits into parts of about 256 MB or a million rows, and write `runs` to `folder`.
 
-    `across`: drop rows of train that other splits have too. `runs`: runs of words of the evaluation sets.
+    `runs`: runs of words in evaluation sets. `across`: compare the rows of train with those of all splits.
     """
     if runs is not None:
         storage.write_bytes(storage.join(folder, _RUNS), runs.dump(), inside=inside)
@@ -153,7 +153,7 @@ def write_keys(comparison: Comparison, task: Part, progress: Progress) -> dict[s
 
 
 def find_duplicates(comparison: Comparison, number: int, progress: Progress) -> dict[str, int]:
-    """Write the duplicates in range `number` of the keys, with the rows that they repeat."""
+    """Find duplicates among the keys in range `number`; write them with the rows that they repeat."""
     keys = comparison.read([f"keys-{part}-{number}" for part in range(comparison.num_parts)], _KEY)
     high = np.sort(keys["high"])
     # Most rows are unique, so few pass this filter.

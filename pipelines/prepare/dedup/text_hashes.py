@@ -33,10 +33,7 @@ _WORD = 4
 
 
 def row_keys(columns: Sequence[pa.Array], *, verbatim: bool) -> np.ndarray:
-    """Return a key for each of n rows, from all columns, uint64 [n, 2].
-
-    Unless `verbatim`, texts are normalized, except those in nested columns.
-    """
+    """Return a key for each of n rows, uint64 [n, 2]. Unless `verbatim`, texts are normalized, but not nested ones."""
     digests = [_digests(column, verbatim=verbatim) for column in columns]
     if len(digests) > 1:
         digests = [[xxhash.xxh3_128_digest(b"".join(row)) for row in zip(*digests, strict=True)]]
@@ -103,19 +100,16 @@ class EvaluationRuns:
         return cls(names=tuple(sets), num_words=num_words, hashes=hashes, of=of)
 
     def to_json(self) -> dict[str, object]:
-        """Return the entry of these runs in the fingerprint."""
         content = hashlib.sha256(self.hashes.tobytes() + self.of.astype("<i8").tobytes()).hexdigest()
         return {"words": self.num_words, "runs_sha256": content}
 
     def dump(self) -> bytes:
-        """Serialize the runs, so that workers can `load` them."""
         sink = io.BytesIO()
         np.savez(sink, names=np.array(self.names), num_words=self.num_words, hashes=self.hashes, of=self.of)
         return sink.getvalue()
 
     @classmethod
     def load(cls, content: bytes) -> EvaluationRuns:
-        """Return the runs that `dump` wrote."""
         with np.load(io.BytesIO(content), allow_pickle=False) as file:
             names = tuple(file["names"].tolist())
             return cls(names=names, num_words=int(file["num_words"]), hashes=file["hashes"], of=file["of"])

@@ -56,7 +56,7 @@ def make_folder(folder: str) -> None:
 
 @contextlib.contextmanager
 def _open_folder(folder: str, *, inside: str | None = None, make: bool = False) -> Iterator[int]:
-    """Yield a folder's descriptor. With `make`, make missing folders; with `inside`, only those below it."""
+    """Yield a folder's descriptor. With `make`, make missing folders, but not `inside` or folders above it."""
     path = (inside and local_path(inside)) or folder
     if inside is None and make:
         make_folder(folder)
@@ -118,7 +118,7 @@ def refuse_links(root: str, *, is_own: Callable[[str], object], folders: Collect
 
 
 def write(path: str, chunks: Iterable[Any], *, inside: str | None = None, replacing: int | None = None) -> None:
-    """Write buffers to a file, and make missing folders (with `inside`, only below it). Raises: errors of `chunks`."""
+    """Write buffers to a file; make missing folders below `inside`. Raises: errors that `chunks` raises."""
     name = os.path.basename(path)
     partial = f"{PARTIAL}{uuid.uuid4().hex}-{name}"
     with contextlib.ExitStack() as stack:

@@ -80,7 +80,6 @@ def write(path: str, chunks: Iterable[Any], *, inside: str | None = None, replac
 
 
 def delete(path: str, *, inside: str | None = None) -> None:
-    """Delete a file, or a folder with its content, if it exists."""
     fs, inner = open_fs(path)
     with contextlib.suppress(FileNotFoundError):
         if not _GLOB & set(inner):

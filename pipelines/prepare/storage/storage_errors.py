@@ -92,10 +92,7 @@ def is_transient(error: BaseException) -> bool:
 def retry_transient(
     attempt: Callable[[], Result], *, path: str, passes: Callable[[BaseException], bool] = is_transient
 ) -> Result:
-    """Call `attempt` until it succeeds; return its result.
-
-    Errors for which `passes` returns True are retried for three minutes. Raises: the last error.
-    """
+    """Return the result of `attempt`; retry errors that `passes` accepts for three minutes, then raise the last."""
     longest, give_up = _FIRST_SECONDS, None
     while True:
         pause = longest * random.uniform(0.5, 1)

@@ -1,7 +1,7 @@
 """Extract texts, label ids and kept columns from record batches, and find rows that can't be used.
 
 docs/format.md lists the reasons for rejecting a row. The reasons found here depend only on the row's columns, so
-rejected rows can be counted before tokenizing. A class is known if any split of the source has it.
+rejected rows can be counted before tokenizing. A row's class counts as known if any split of the source has it.
 """
 
 from __future__ import annotations
@@ -134,10 +134,7 @@ class Rows:
 
 
 def validate(batch: pa.RecordBatch, plan: ColumnPlan) -> np.ndarray:
-    """Return the reason for leaving out each of N rows, object [N], '' for usable rows.
-
-    Text columns are checked only for nulls; the texts are not read.
-    """
+    """Return the reason for leaving out each of N rows, object [N], '' for usable rows. Texts are not read."""
     reasons = np.full(batch.num_rows, "", dtype=object)
     for feature in reversed(plan.kept):
         _reject_kept(reasons, batch.column(feature.name), feature)

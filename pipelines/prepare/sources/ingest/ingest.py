@@ -58,11 +58,11 @@ class IngestTask(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SplitStream:
-    """Split to ingest: the IterableDataset `dataset`, opened by the `datasets` reader `reader`, with rows of `types`.
+    """Split to ingest. `dataset`: an IterableDataset, which the reader `reader` of `datasets` has opened.
 
-    `shard_files`: for each shard, the index of its file in `files`; empty if not known. `in_groups`: each shard is a
-    Parquet row group, which is read without `datasets`. `delimiter`: see `cells.delimiter_of`. `new_ids`: new class ids
-    by path.
+    `types`: schema of the rows. `shard_files`: for each shard, the index of its file in `files`; empty if not known.
+    `in_groups`: each shard is a Parquet row group, which is read without `datasets`. `delimiter`: see
+    `cells.delimiter_of`. `new_ids`: new class ids by path.
     """
 
     dataset: Any
@@ -123,7 +123,7 @@ RunTasks = Callable[[IngestSource, Sequence[IngestTask]], None]
 
 
 def run(source: IngestSource, task: IngestTask, progress: Progress | None = None) -> dict[str, int]:
-    """Run one task; return the number of ingested rows. Beam passes `task` as a plain tuple.
+    """Run one task; return its number of rows as the counter `rows_ingested`. Beam passes `task` as a plain tuple.
 
     Raises: SourceError if rows can't be read; OutputError if the part can't be written.
     """

@@ -35,7 +35,6 @@ _CHUNK_BYTES = 8 << 20
 
 
 def is_remote(path: str) -> bool:
-    """Return whether the path is an address of a remote service."""
     return "://" in path and storage.local_path(path) is None
 
 
@@ -46,7 +45,7 @@ def opened(
     """Open a file for pyarrow. `addresses`: addresses with credentials, by the address without them.
 
     `ahead`: byte ranges [start, stop) of a remote file to fetch in advance. Raises: SourceError if the file is missing
-    or has changed since the job was planned; errors of the local disk and of decoders.
+    or has changed since the job was planned. Other errors while reading are passed on.
     """
     address = addresses.get(file.path, file.path)
     if is_remote(address):

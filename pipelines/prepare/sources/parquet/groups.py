@@ -70,7 +70,7 @@ class Cover:
 
 
 def cover(ends: np.ndarray, ranges: Sequence[tuple[int, int]] | np.ndarray) -> Cover:
-    """Return the parts of groups that contain the rows of `ranges`, each [start, stop). `ends`: `Groups.ends`."""
+    """Return the parts of groups that the row ranges [start, stop) cover. `ends`: see `Groups.ends`."""
     spans = _spans(ranges)
     first = np.searchsorted(ends, spans[:, 0], "right")
     sizes = np.searchsorted(ends, spans[:, 1] - 1, "right") - first + 1

@@ -63,7 +63,7 @@ class Footer:
 
 
 def read_footers(files: Sequence[DataFile], columns: Collection[str] | None) -> list[Footer]:
-    """Read the footers of Parquet files. Their byte sizes count `columns`, or all columns if it is None.
+    """Read the footers of Parquet files. Byte sizes are those of `columns`, or of all columns if it is None.
 
     Raises: SourceError if a file is unreadable, damaged or changed.
     """
@@ -97,9 +97,8 @@ def _remedy(file: DataFile) -> str:
 
 
 def _leaves(schema: pq.ParquetSchema, columns: Collection[str] | None) -> tuple[list[int], dict[str, int]]:
-    """Return the file's leaf indices for the columns, and by name the positions in them of leaves outside lists."""
     leaves: list[int] = []
-    flat: dict[str, int] = {}
+    flat: dict[str, int] = {}  # positions in `leaves` of columns and fields that are not in lists
     for index, column in enumerate(schema):
         parts = column.path.split(".")
         # A column's name may contain dots.

@@ -87,7 +87,7 @@ def delimiter_of(builder: Any) -> str:
 
 
 def parsed(table: pa.Table, types: pa.Schema, *, row: int, notes: MutableMapping[str, str], where: str) -> pa.Table:
-    """Parse text cells to the numbers and booleans of `types`; add to `notes` if a number changes, as +7 does.
+    """Parse text cells to the numbers and booleans in `types`; add a note if a number is written as in +7.
 
     `row`: number of the table's first row in the file `where`. Raises: SourceError if a cell can't be parsed.
     """
@@ -125,7 +125,7 @@ def _values(column: pa.ChunkedArray, field: pa.Field, row: int, where: str) -> p
 
 
 def note_joined(table: pa.Table, delimiter: str, *, row: int, notes: MutableMapping[str, str], where: str) -> None:
-    r"""Add to `notes` if a quoted cell contains lines that look like rows, as after a stray quote:
+    r"""Add a note if a quoted cell contains lines that look like rows, as after a stray quote:
 
     one \t 0
     "two \t 1        the cell `two\t1\nthree\t0\nfour` of a single row
@@ -151,7 +151,7 @@ def note_joined(table: pa.Table, delimiter: str, *, row: int, notes: MutableMapp
 
 
 def _look_like_rows(lines: list[list[str]], table: pa.Table, *, but: int) -> bool:
-    """Return whether the cells of `lines` have known values in columns with few values, such as labels."""
+    # In columns with few distinct values, such as labels, rows have known values.
     for index, column in enumerate(table.columns):
         known = set(map(str, pc.unique(column).to_pylist()))
         has_few = index > but and pa.types.is_string(column.type) and 2 * len(known) <= len(column)

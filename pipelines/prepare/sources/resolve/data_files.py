@@ -70,20 +70,20 @@ class DataFile:
 
     @property
     def entry(self) -> dict[str, Any]:
-        """The file's entry in the identity of the dataset."""
+        """The file's entry in the identity of the source, which the fingerprint and the manifest contain."""
         is_our_digest = self.tag.startswith(_DIGEST)
         tag = {"xxh3": self.tag.removeprefix(_DIGEST)} if is_our_digest else {"mark": self.tag}
         return {"name": self.name, "bytes": self.size, **tag}
 
 
 def is_same_file(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
-    """Return whether two values of `DataFile.entry` are one file. Names may differ if digests are of the content."""
+    """Return whether two values of `DataFile.entry` mean the same file. With digests of content, names may differ."""
     ignored = {"split", *(["name"] if "xxh3" in before or len(str(before.get("mark"))) in (40, 64) else [])}
     return all(before.get(key) == now.get(key) for key in {*before, *now} - ignored)
 
 
 def with_first(files: Sequence[DataFile], entries: Sequence[Mapping[str, Any]]) -> list[DataFile]:
-    """Return the files in a new order: first those in `entries`, in their order, then all others."""
+    """Return the files in a new order: first those that `entries` describe, in their order, then all others."""
     first, rest = [], list(files)
     for entry in entries:
         same = [file for file in rest if is_same_file(entry, file.entry)]

@@ -26,8 +26,6 @@ class Column:
 
 
 class Columns(dict[str, Column]):
-    """Columns of a split by name."""
-
     @property
     def arrow_schema(self) -> pa.Schema:
         return pa.schema([(name, column.kind) for name, column in self.items()])

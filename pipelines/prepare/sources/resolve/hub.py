@@ -69,7 +69,10 @@ def repository(dataset: str, *, revision: str | None) -> Repository:
 
 
 def pin(address: str, *, revision: str | None) -> tuple[str, Repository]:
-    """Pin an address in a Hub dataset to a commit; return the pinned address and the dataset. Raises: SourceError."""
+    """Pin an address in a Hub dataset to a commit; return the pinned address and the dataset.
+
+    Raises: SourceError if there is no such dataset, or the Hub cannot be reached.
+    """
     owner, _, below = address.removeprefix(_DATASETS).partition("/")
     head, _, inner = below.replace("@refs/", "@refs%2F").partition("/")
     if head.partition("@")[2].startswith("refs%2F"):  # NAME@refs/convert/parquet/PATH

@@ -84,7 +84,7 @@ def quiet() -> Iterator[Any]:
 
 
 def open_builder(path: str, **options: Any) -> Any:
-    """Call `load_dataset_builder` with a temporary cache folder, because it would contain only locks."""
+    """Call `load_dataset_builder`, and delete its cache folder, which contains only locks."""
     with quiet() as datasets, contextlib.ExitStack() as restored, warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # from readers that a later release will drop
         # `datasets` lists a folder for each of its 66 patterns: 1.3 ms of CPU time per file, or 0.5 ms with a cache.
@@ -161,7 +161,7 @@ def options_of(config: Any) -> dict[str, Any]:
 
 
 def with_ours(builder: Any) -> Any:
-    """Set this package's default option of a reader (`_OURS`), unless the user set it, or JSON types are unknown."""
+    """Set our default option for a reader (`_OURS`), unless the user set it, or the types of JSON are unknown."""
     option, default, ours = _OURS.get(builder.name, ("", None, None))
     is_untyped = builder.name == "json" and builder.info.features is None
     if option and not is_untyped and getattr(builder.config, option) == default:
@@ -232,7 +232,7 @@ def no_rows(where: str) -> SourceError:
 
 
 def require_split_names(names: Iterable[str], *, where: str) -> None:
-    """Check that split names can be parts of file names. Raises: SourceError."""
+    """Check that split names can be parts of file names. Raises: SourceError if not."""
     if odd := next((name for name in names if not SPLIT_NAME.match(name)), None):
         raise SourceError(
             f"{where}: split {odd!r}, expected a name of letters, digits, '_' or '.', because file names contain it",
@@ -348,7 +348,7 @@ def are_small_texts(reader: str, paths: Sequence[str]) -> bool:
 
 
 def shards_of(dataset: Any) -> Iterator[Any]:
-    """Yield the shards of a stream in order. Dividing recursively is faster: one division into n shards is O(n)."""
+    """Yield the shards of a stream in order. Division is recursive, because taking one shard of n costs O(n)."""
     count = min(dataset.num_shards, _CUT)
     if count <= 1:
         yield dataset
@@ -358,7 +358,7 @@ def shards_of(dataset: Any) -> Iterator[Any]:
 
 
 def features_of_rows(splits: Mapping[str, Any]) -> Any:
-    """Return the features of the first rows, which `load_dataset` uses for all. Raises: SourceError without rows."""
+    """Return the features of the first rows, as `load_dataset` does. Raises: SourceError if there are no rows."""
     import datasets
 
     # By shard, because a stream would read further files to fill a batch.

@@ -23,7 +23,7 @@ _OF_BUILD = {"name": "--config", "data_files": "--data-files", "revision": "--re
 
 
 def require_reader(name: str | None) -> None:
-    """Check that --format names a reader, not a dataset on the Hub. Raises: ConfigError."""
+    """Check that --format names a reader, not a dataset on the Hub. Raises: ConfigError if not."""
     if name is None:
         return
     with library.quiet():
@@ -38,7 +38,7 @@ def require_reader(name: str | None) -> None:
 
 
 def require_options(config: SourceConfig) -> None:
-    """Check that --source-option sets options of a reader, and holds no credentials. Raises: ConfigError.
+    """Check that --source-option sets options of a reader, and holds no credentials. Raises: ConfigError if not.
 
     Options are stored with the dataset, but most arguments of `load_dataset` itself name places or credentials.
     """

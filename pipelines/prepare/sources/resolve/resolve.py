@@ -55,7 +55,10 @@ _log = logging.getLogger(__name__)
 
 
 def resolve(config: SourceConfig) -> SourceListing:
-    """Find the splits of the dataset, and their files with versions. Raises: SourceError; ConfigError."""
+    """Find the splits of the dataset, and their files with versions.
+
+    Raises: ConfigError for wrong options; SourceError if the dataset is not found or can't be opened.
+    """
     reader_options.require_options(config)
     if not config.object_splits:
         paths.require_dataset(config.dataset, *config.more_paths)
@@ -118,7 +121,6 @@ def _of_files(config: SourceConfig) -> SourceListing:
 
 
 def _of_listed(files: Sequence[DataFile], config: SourceConfig, *, card: str | None) -> SourceListing:
-    """Resolve files as if their common folder held nothing else."""
     where = without_access(config.dataset)
     if not files:
         raise SourceError(f"{where}: no files, expected a dataset", remedy="check the path")
@@ -132,6 +134,7 @@ def _of_listed(files: Sequence[DataFile], config: SourceConfig, *, card: str | N
         raise SourceError(
             f"{twice}: this file is given twice, with different queries after the '?'", remedy="give each file once"
         )
+    # Let `datasets` see a folder with only these files.
     with _mirror(below, card=card) as folder:
         of_mirror = _open_folder(folder, config, where=where)
         splits = {

@@ -73,8 +73,9 @@ def examine_functions(
 ) -> tuple[RowFunctions, Columns]:
     """Try the functions on one sample after another, until they keep at least one row.
 
-    Return them with the schema of their output and the share of kept rows, and the output columns. `samples`: tables,
-    each with a description for messages. Raises: SourceError if a function fails, or keeps no row of any sample.
+    Return the functions with the schema of their output and the share of kept rows, and the output columns. `samples`:
+    tables, each with a description for messages. Raises: SourceError if a function fails, or keeps no row of any
+    sample.
     """
     seen = 0
     for table, where in samples:

@@ -268,7 +268,7 @@ class RowsOnDemand:
         return int(self._rows.sum())
 
     def pieces(self, row_ranges: Sequence[tuple[int, int]]) -> Pieces:
-        """Return the pieces that contain these rows; ingest files as needed. Raises: SourceError; OutputError."""
+        """Return the pieces that contain these rows; ingest files as needed. Raises: like `locate_rows`."""
         if new := set(cover(self._ends, row_ranges).groups.tolist()) - self._opened:
             for index in sorted(new):
                 self._groups[index] = self._open(index)

@@ -135,10 +135,7 @@ def split_reasons(reasons: np.ndarray) -> tuple[dict[str, int], list[int]]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class UnusedRows:
-    """Number of filtered and rejected rows of a split by reason, and its `first` rejected rows.
-
-    The numbers of rejected rows are lower bounds unless `exact`.
-    """
+    """Numbers of unused rows by reason, and the `first` rejected rows. `rejected` is a lower bound unless `exact`."""
 
     rejected: Mapping[str, int]
     filtered: Mapping[str, int]

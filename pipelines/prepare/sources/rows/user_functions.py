@@ -65,10 +65,7 @@ class UserFunction:
         return f"--{self.kind} {self.spec}"
 
     def identity(self) -> dict[str, str]:
-        """Return the function's entry in the fingerprint and the manifest.
-
-        Raises: ConfigError if a package that the function uses is not installed.
-        """
+        """Return the entry in fingerprint and manifest. Raises: ConfigError if a needed package is not installed."""
         if self.called.is_ready:
             return {self.kind: self.spec, "version": filters.version(self.called.name)}
         return {self.kind: self.spec, "module_sha256": self.digest}
@@ -225,10 +222,7 @@ def call(function: UserFunction, table: pa.Table, *, where: str) -> pa.Table | n
 
 
 def load(function: UserFunction) -> Callable[[pa.Table], Any]:
-    """Return a callable for a function; execute the function's module once per process.
-
-    Raises: ConfigError if the module can't be executed, or doesn't have the function.
-    """
+    """Return a function's callable; execute its module once per process. Raises: ConfigError if that fails."""
     name, attribute, arguments, keywords = function.called
     with _lock:
         module = _module(function)
