@@ -6,7 +6,7 @@ tokens    a row's words, each with a tag, become one record
 seq2seq   a text and its target text become one record
 concat    documents are joined, then cut at every L-th token
 pack      a record holds several whole documents
-chat      a conversation becomes one record; with --pack-rows a record holds several conversations
+chat      a conversation becomes one record; with --pack-rows a record holds several
 preference  a prompt with a chosen and a rejected answer becomes one record
 """
 
@@ -42,7 +42,7 @@ LAYOUTS: dict[str, Layout] = {
 
 
 def manifest_entry(options: LayoutConfig, *, length: int) -> dict[str, Any]:
-    """Return the layout's entry in the manifest: its main facts, and the options that differ from their defaults."""
+    """Return the layout's entry in the manifest: its main facts, and options that differ from their defaults."""
     facts = {"name": options.name, "max_length": length, "one_record": layout_of(options).one_record}
     return {**facts, **options.non_default_options()}
 
@@ -66,7 +66,7 @@ def open_encoder(options: LayoutConfig, **fields: Any) -> BatchEncoder:
 
 
 def layout_of(options: LayoutConfig) -> Layout:
-    """Return the layout that the options select, including its variants for --stride, --pack-rows and --learn each."""
+    """Return the layout that the options select, such as the variant for --stride, --pack-rows or --learn each."""
     if options.name == "pad" and options.stride is not None:
         return WINDOWS
     if options.pack_rows:

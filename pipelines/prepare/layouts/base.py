@@ -1,8 +1,8 @@
 """Interface of layouts: an encoder tokenizes batches of rows; a builder collects them and makes a shard's records.
 
-BatchEncoder.encode    turns texts into tokens; has no side effects, so several threads may call it at once
+BatchEncoder.encode    turns texts into tokens; several threads may call it at once
 Builder.add            takes the results of `encode` in reading order
-Builder.chunks         yields the records as arrays, about a thousand at a time, shuffled on request
+Builder.chunks         yields the records as arrays, about a thousand at a time
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ _TOKENS = {ROLES[role].feature_name or role for role in TOKEN_IDS}
 class Encoded:
     """Tokenized batch of N rows.
 
-    `ragged`: sequences of values, by feature name: one sequence per row, or per entry of `owners`.
+    `ragged`: sequences of values, by feature name: one per row, or per entry of `owners`.
     `owners` int64, ascending: the row index of each sequence; None if each row has exactly one sequence.
     `arrays`: all other features, by name, [N, ...].
-    `reasons` object [N]: why a row is rejected, '' if it is usable.
-    `full_lengths` int64 [N]: tokens of each row before truncation, including special tokens.
-    `side_lengths`: for rows with two answers, the full lengths of the prompt with one answer, by the answer's name;
-    `full_lengths` then has the larger of the two.
+    `reasons` object [N]: why a row is rejected, or ''.
+    `full_lengths` int64 [N]: tokens before truncation, including special tokens.
+    `side_lengths`: for rows with two answers, the full lengths of the prompt with each, by name; `full_lengths` then
+    has the larger one.
     `tokens_cut`: tokens that truncation removed from usable rows.
-    `fim`: number of usable rows by kind of fill-in-the-middle (see `Ledger`).
+    `fim`: usable rows by kind of fill-in-the-middle (see `Ledger`).
     `details`: explanations of the reasons, by row index.
     """
 
@@ -57,7 +57,7 @@ class Encoded:
 
     @property
     def num_tokens(self) -> int:
-        """Number of tokens in the batch."""
+        """Number of tokens."""
         return sum(len(ragged.ids) for name, ragged in self.ragged.items() if name in _TOKENS)
 
     @property
@@ -72,7 +72,7 @@ class Encoded:
 
     @property
     def usable(self) -> np.ndarray:
-        """Mask of the sequences that come from usable rows, bool."""
+        """Mask of the sequences of usable rows, bool."""
         return np.asarray((self.reasons == "")[self.row_of_sequence])
 
     def take(self, which: np.ndarray) -> Encoded:
@@ -113,15 +113,15 @@ class Piece:
     stop: int
 
 
-# A function that takes a record's index in the shard, and returns the record's pieces in order.
+# Function that returns a record's pieces in order, from its index in the shard.
 Lineage = Callable[[int], list[Piece]]
 
 
 class Builder(abc.ABC):
-    """Base class of builders, which collect tokenized rows and make the records of a shard.
+    """Collects tokenized rows and makes the records of a shard.
 
-    `rows_used`: number of rows in records. `tokens_cut`: number of tokens of used rows that are in no record. Both are
-    final after the last chunk. `length`, `rows`: set by `by_length`.
+    `rows_used`: rows in records. `tokens_cut`: tokens of used rows that are in no record. Both are final after the last
+    chunk. `length`, `rows`: set by `by_length`.
     """
 
     length: int | None = None
@@ -150,8 +150,8 @@ class Builder(abc.ABC):
     def by_length(self) -> Sequence[Builder]:
         """Return one builder per record length that occurs; only this builder if all records have the same length.
 
-        A builder's `length` is its record length. Its `rows`, int64, are the indices of its rows among the task's
-        usable rows.
+        A builder's `length` is its record length; `rows`, int64, are the indices of its rows among the task's usable
+        rows.
         """
         return (self,)
 
@@ -164,11 +164,10 @@ class Builder(abc.ABC):
 
 
 class BatchEncoder(abc.ABC):
-    """Base class of encoders: a tokenizer set up for one layout. Encoders can be pickled.
+    """Tokenizer set up for one layout. Encoders can be pickled.
 
     `engine`: name and version. `concurrent`: calling `encode` in several threads at once is faster. `reference`: the
-    same encoder with the reference engine; None if this encoder already uses that engine. `notes`: lines to print
-    before the build.
+    same encoder with the reference engine; None if this encoder uses it. `notes`: lines to print before the build.
     """
 
     notes: tuple[str, ...] = ()
@@ -196,9 +195,9 @@ class BatchEncoder(abc.ABC):
 
 
 def beside_reference(open_with: Callable[[Any], _Encoder], fast: Tokenizing, slow: Tokenizing) -> _Encoder:
-    """Open an encoder with the engine `fast`. Its `reference` has the engine `slow`, unless both engines are the same.
+    """Open an encoder with the engine `fast`. Its `reference` has the engine `slow`, unless both are the same.
 
-    `open_with`: a function that opens an encoder with an engine.
+    `open_with`: opens an encoder with an engine.
     """
     encoder = open_with(fast)
     if slow is not fast:
@@ -219,7 +218,7 @@ class LayoutContext:
     seed: int = 0
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "tokenizer": None}  # a pickled encoder no longer needs the tokenizer
+        return {**vars(self), "tokenizer": None}  # not needed after unpickling
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -228,8 +227,7 @@ class Layout:
 
     `open_encoder` raises ConfigError or TokenizerError if the layout cannot use the tokenizer or engine; `inputs`
     raises ConfigError if it cannot use the columns. `joins_rows`: a record may contain parts of several rows, so it has
-    no label. Without `joins_rows`, a record comes from one row, and each row has exactly one record (`one_record`) or
-    any number.
+    no label. Otherwise a row has exactly one record (`one_record`) or any number.
     """
 
     open_encoder: Callable[[LayoutContext], BatchEncoder]
@@ -253,7 +251,7 @@ def notes_on_ends(
 ) -> tuple[str, ...]:
     """Return notes on sampled documents that already begin or end with the frame's tokens.
 
-    `spelt`: returns a token's text. `texts`: the name of the documents in the notes.
+    `spelt`: returns a token's text. `texts`: the documents' name in the notes.
     """
     ends = ("begin", frame.before, begin_with), ("end", frame.after, end_with)
     return tuple(
@@ -271,7 +269,7 @@ def named_columns(source: SourceConfig, *purposes: Purpose) -> dict[Purpose, str
 
 
 def feature(role: Role, meaning: str, *shape: int, name: str = "", constant: int | None = None) -> Feature:
-    """Return an integer feature. `shape`: its dimensions. `name`: by default the usual name of the role."""
+    """Return an integer feature. `name`: by default the usual name of the role."""
     name = name or ROLES[role].feature_name or role
     return Feature(name=name, dtype="int64", shape=shape, role=role, meaning=meaning, constant=constant)
 
@@ -287,9 +285,9 @@ def permuted(count: int, rng: np.random.Generator | None) -> np.ndarray:
 
 
 def count_tokens(columns: Mapping[str, np.ndarray], schema: Schema) -> np.ndarray:
-    """Return the number of tokens in each of n records, int64 [n]. Padding does not count.
+    """Return the number of tokens, without padding, in each of n records, int64 [n].
 
-    The numbers come from features of the records: attention masks, segment ids or token counts.
+    They are counted from attention masks, segment ids or token counts.
     """
     marks = [columns[feature.name] for feature in schema.features if ROLES[feature.role].marks_tokens]
     counts = [np.count_nonzero(values, axis=1) for values in marks]

@@ -1,8 +1,8 @@
 """Layout `chat`: conversations rendered by the tokenizer's chat template, with a loss mask on the assistant's text.
 
-Conversations in other formats are converted to messages first (`sources.columns.chats`). docs/format.md specifies ids,
-mask and truncation. If prompt and completion are plain texts, no template applies unless --chat-template names one, as
-in TRL 1.16 (`SFTTrainer._prepare_dataset`).
+`sources.columns.chats` has converted other formats to messages. docs/format.md specifies ids, mask and truncation. If
+prompt and completion are plain texts, no template applies unless --chat-template names one, as in TRL 1.16
+(`SFTTrainer._prepare_dataset`).
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ class ChatEncoder(_LearningEncoder):
     ) -> tuple[dict[str, RaggedTokens], np.ndarray]:
         """Cut conversations to the most turns that fit into a record, found by binary search.
 
-        `texts`: the indices of the conversations' texts. Returns: the token ids and loss masks of all texts, by feature
+        `texts`: the indices of the conversations' texts. Returns: token ids and loss masks of all texts, by feature
         name; and whether any turn fits, for each of `texts`.
         """
         columns = {name: column.take(pa.array(rendered.owners[texts])) for name, column in columns.items()}
@@ -228,9 +228,9 @@ class ChatEncoder(_LearningEncoder):
 
 
 def cuts(roles: Sequence[str], *, side: Side) -> list[np.ndarray]:
-    """Return the possible cuts of a conversation, shortest first: for each, the indices of the messages to keep.
+    """Return the possible cuts of a conversation on `side`, shortest first: the indices of the messages to keep.
 
-    `side`: the side to cut. The whole conversation is not included.
+    The whole conversation is not included.
     """
     places = np.arange(len(roles))
     if side == "right":

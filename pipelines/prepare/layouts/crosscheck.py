@@ -1,7 +1,7 @@
 """Compare a fast engine with the reference tokenizer during a build: both encode one row in 2,000.
 
-The choice of rows depends only on the seed and the row numbers. If the two disagree on the tokens of a row, or on the
-reason to reject it, the build ends with an error that names the row.
+The choice of rows depends only on the seed and the row numbers. If a row's tokens or the reason to reject it differ,
+the build ends with an error that names the row.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _ONE_IN = 2_000
 
 
 def chosen(numbers: np.ndarray, *, seed: int) -> np.ndarray:
-    """Return the indices of the rows to compare. `numbers` int64 [N]: the row numbers, which determine the choice."""
+    """Return the indices of the rows to compare. `numbers` int64 [N]: the row numbers."""
     with np.errstate(over="ignore"):
         states = numbers.astype(np.uint64) + np.uint64(seed % 2**64) * GAMMA + GAMMA
     return np.flatnonzero(mixed(states) < np.uint64(2**64 // _ONE_IN))
@@ -29,7 +29,7 @@ def chosen(numbers: np.ndarray, *, seed: int) -> np.ndarray:
 def compare(encoder: BatchEncoder, rows: Rows, encoded: Encoded, *, which: np.ndarray, split: str) -> int:
     """Encode the rows at the indices `which` with the reference tokenizer too. Return the number of compared rows.
 
-    The number is 0 if the encoder has no fast engine. Raises: TokenizerError if a row gets different tokens.
+    The number is 0 without a fast engine. Raises: TokenizerError if a row gets different tokens.
     """
     if encoder.reference is None or not len(which):
         return 0
@@ -67,7 +67,7 @@ def encode(encoder: BatchEncoder, rows: Rows, *, split: str) -> Encoded:
     alone = ((number, _tried(encoder, rows.take(np.array([at])))) for at, number in enumerate(rows.numbers))
     causes = {f"{number:,}": _cause(error) for number, error in alone if not isinstance(error, Encoded)}
     place = f"row{'s' * (len(causes) > 1)} {listing(list(causes))}"
-    if not causes:  # the library may fail on all rows together, but on no single row
+    if not causes:  # the library may fail on the batch, but on no single row
         place = f"rows {rows.numbers[0]:,} to {rows.numbers[-1]:,}"
     cause = next(iter(causes.values()), _cause(result))
     raise TokenizerError(f"{place} of {split}: {cause}", remedy=library_failures.REMEDY) from result

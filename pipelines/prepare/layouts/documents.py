@@ -1,9 +1,7 @@
-"""Layouts `concat` and `pack`: a record of L tokens holds several documents, each with its special tokens.
+"""Layouts `concat` and `pack` (docs/format.md): a record of L tokens holds several documents with their special tokens.
 
 concat: documents are joined, then cut at every L-th token, with --segments as in Grain's `ConcatThenSplitIterDataset`.
 pack: a record holds whole documents, each with its own segment and positions (see `packing`).
-
-docs/format.md specifies both.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,7 +21,7 @@ _TOKENS_PER_CHUNK = 1 << 19
 
 
 def open_engines(context: base.LayoutContext) -> tuple[Engine, Engine]:
-    """Open two engines for documents. Return the requested engine and the reference engine."""
+    """Return the requested engine and the reference engine for documents."""
     dtype = id_dtype(context.facts.vocab_size)
     reference = open_reference(context.tokenizer, dtype=dtype)
     return decide(context.tokenizer, reference, dtype=dtype, wanted=context.engine)[0], reference
@@ -42,7 +40,7 @@ class PackBuilder(base.Builder):
     """Builder that packs the documents of a shard into records.
 
     Empty documents count as used, but are in no record. `truncates`: long documents are truncated, not split. `most`:
-    the maximum number of documents in a record.
+    maximum number of documents in a record.
     """
 
     def __init__(self, *, length: int, pad_id: int, truncates: bool = False, most: int | None = None) -> None:

@@ -1,7 +1,7 @@
 """Pack whole documents into rows of exactly L tokens, with little padding, without splitting short documents.
 
-This is best-fit decreasing bin packing (Ding et al., arXiv:2404.10830). It puts rows of short documents last. So the
-rows are then sorted by the position of their first piece in the shard. docs/format.md has an example.
+This is best-fit decreasing bin packing (Ding et al., arXiv:2404.10830). It puts rows of short documents last, so the
+rows are then sorted by the position of their first piece. docs/format.md has an example.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from tfrecord_io.codec.kernels import jit, lowest_bit
 class Packing:
     """R rows, each with the pieces of one or more documents.
 
-    Row r has the pieces [edges[r], edges[r + 1]). Piece i consists of the tokens from `firsts[i]` to `firsts[i] +
-    sizes[i]` of the document `documents[i]`, special tokens included. All arrays are int64; `edges` is [R + 1].
+    Row r has the pieces [edges[r], edges[r + 1]). Piece i has `sizes[i]` tokens, from `firsts[i]` on, of the document
+    `documents[i]`, special tokens included. All arrays are int64; `edges` is [R + 1].
     """
 
     documents: np.ndarray
@@ -47,7 +47,7 @@ class Packing:
         )
 
     def parts(self, row: int) -> list[tuple[int, int, int]]:
-        """Return (document, start, stop) for each piece of a row; the positions are those in the row."""
+        """Return (document, start, stop) for each piece of a row, with positions in the row."""
         chosen = self.rows(row, row + 1)
         stops = np.cumsum(chosen.sizes)
         return list(zip(chosen.documents.tolist(), (stops - chosen.sizes).tolist(), stops.tolist(), strict=True))
@@ -56,8 +56,8 @@ class Packing:
 def pack(lengths: np.ndarray, *, length: int, order: np.ndarray | None = None, most: int | None = None) -> Packing:
     """Pack the documents at the indices `order` (default: all) into rows of at most `length` tokens.
 
-    `lengths` int64 [N]: the tokens of each document, including special tokens; a document of length 0 is in no row.
-    `most`: the maximum number of pieces in a row.
+    `lengths` int64 [N]: tokens per document, including special tokens; a document of length 0 is in no row. `most`:
+    maximum number of pieces in a row.
     """
     order = np.arange(len(lengths)) if order is None else order
     num_pieces = -(-lengths[order] // length)
@@ -74,13 +74,13 @@ def pack(lengths: np.ndarray, *, length: int, order: np.ndarray | None = None, m
 def join(lengths: np.ndarray, *, length: int, order: np.ndarray) -> Packing:
     """Join the documents in the given `order`, then cut them into rows of `length` tokens.
 
-    `lengths` int64 [N]: the tokens of each document, including special tokens.
+    `lengths` int64 [N]: tokens per document, including special tokens.
     """
     order = order[lengths[order] > 0]
     stops = np.cumsum(lengths[order])
     starts = stops - lengths[order]
     row_starts = np.arange(0, int(lengths[order].sum()), length)
-    # A stable sort merges two ascending runs in linear time, faster than the hashing of union1d.
+    # Merges two ascending runs in linear time, faster than the hashing of union1d.
     begins = np.sort(np.concatenate([starts, row_starts]), kind="stable")
     begins = begins[np.diff(begins, prepend=-1) > 0]
     at = np.searchsorted(stops, begins, "right")
@@ -119,7 +119,7 @@ def _best_fit(sizes, order, length, most):  # type: ignore[no-untyped-def]
     opener, below = np.empty(most_rows, np.int64), np.empty(most_rows, np.int64)
     pieces = np.zeros(most_rows, np.int64)
     top = np.full(length, -1, np.int64)  # stack of rows per amount of room, linked by `below`
-    bits = np.zeros((length >> 6) + 1, np.uint64)  # bitmap of the amounts of room that rows have
+    bits = np.zeros((length >> 6) + 1, np.uint64)  # bitmap of the amounts of room
     num_rows = 0
     for piece in order:
         size = sizes[piece]

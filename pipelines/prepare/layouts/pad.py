@@ -24,7 +24,7 @@ from tfrecord_io.errors import ConfigError
 def token_fields(context: LayoutContext, *, constant_type: int | None = None) -> list[Field]:
     """Return the fields for token ids, and for token type ids if the tokenizer has them.
 
-    `constant_type`: the type id of all tokens and of padding, if there is only one.
+    `constant_type`: the type id of tokens and padding, if there is only one.
     """
     tokenizer, side = context.tokenizer, context.facts.padding_side
     if "token_type_ids" not in tokenizer.model_input_names:
@@ -48,7 +48,7 @@ class PadEncoder(RowsEncoder):
 
     @classmethod
     def open(cls, context: LayoutContext) -> PadEncoder:
-        """Open the encoder, and its reference encoder if that uses a different engine."""
+        """Open the encoder, and its reference encoder if the engines differ."""
         tokenizer, dtype = context.tokenizer, id_dtype(context.facts.vocab_size)
         pair, truncation = len(context.columns.texts) == 2, context.layout.truncation
         slow = open_rows(
@@ -115,8 +115,8 @@ def _aligned(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return each token's label, 0 if it has none, and a mask of the tokens with a label.
 
-    `inside`: an array that maps a word's tag id to the tag id of its later tokens. If it is empty, all tokens have the
-    word's tag; if it is None, only the first token of a word has a label.
+    `inside`: maps a word's tag id to the tag id of its later tokens. If it is empty, they have the word's tag; if None,
+    they have no label.
     """
     offsets, words = encoded.ids.offsets, encoded.words
     assert words is not None, "the encoder's rows are lists of words"

@@ -2,8 +2,7 @@
 
 Ids equal the output of `DPOTrainer._prepare_dataset` in TRL 1.16. Masks equal the output of TRL's
 `DataCollatorForPreference` with keep_start, or with keep_end for `--truncation-side left`. An answer starts at the
-first token at which one of the two rows differs from the tokens of the prompt alone. This may be before the prompt's
-end.
+first token at which one of the two rows differs from the prompt's tokens, possibly before the prompt's end.
 """
 
 from __future__ import annotations
@@ -68,8 +67,8 @@ def _open_encoder(context: LayoutContext) -> _PreferenceEncoder:
 def _without_shared(chosen: pa.Array, rejected: pa.Array) -> tuple[pa.Array, pa.Array, pa.Array]:
     """Split pairs of texts as TRL's `extract_prompt` does. Return their common beginnings, and the rest of each text.
 
-    A space before the first different letter belongs to the rest. If one text begins with the other, the last letter of
-    the shorter text belongs to the rest too. Unlike in TRL, texts without a common beginning stay whole.
+    A space before the first different letter belongs to the rest. If one text begins with the other, the shorter text's
+    last letter belongs to the rest too. Unlike in TRL, texts without a common beginning stay whole.
     """
     first, second = (RaggedTokens(*utf8_of(texts)) for texts in (chosen, rejected))
     size = first.common_prefixes(second)

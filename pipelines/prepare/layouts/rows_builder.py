@@ -1,6 +1,6 @@
 """Encoder and builder for layouts that do not join rows: each row is padded to a fixed length, or to one of several.
 
-With several record lengths, the rows of each length get their own builder and shard:
+The rows of each length get their own builder and shard:
 
     lengths 4, 8      rows of   3   6   2   9   4 tokens  (truncated to 8)
                       length 4: 0       2       4         row numbers
@@ -32,7 +32,7 @@ _POSITIONS_PER_CHUNK = 1 << 24
 class Field:
     """A feature, and the array that its values become: [N, L] of dtype `laid_out`, padded with `fill` on `side`.
 
-    `mask`: an additional feature that is 1 on values and 0 on padding.
+    `mask`: a feature that is 1 on values and 0 on padding.
     """
 
     feature: Feature
@@ -42,7 +42,7 @@ class Field:
     mask: Feature | None = None
 
     def laid_out_rows(self, ragged: Mapping[str, RaggedTokens], order: np.ndarray) -> dict[str, np.ndarray]:
-        """Return padded values, and the mask if any, of the sequences at the indices `order`, by feature name."""
+        """Return padded values, and any mask, of the sequences at the indices `order`, by feature name."""
         if self.feature.constant is not None:
             return {self.feature.name: np.full((len(order), *self.feature.shape), self.feature.constant, self.laid_out)}
         values = ragged[self.feature.name]
@@ -63,7 +63,7 @@ class Field:
         return out
 
     def of_length(self, length: int) -> Field:
-        """Return this field for records of a different length."""
+        """Return the field for records of another length."""
         mask = None if self.mask is None else dataclasses.replace(self.mask, shape=(length,))
         return dataclasses.replace(self, feature=dataclasses.replace(self.feature, shape=(length,)), mask=mask)
 
@@ -76,7 +76,7 @@ def ids_field(context: base.LayoutContext) -> Field:
 
 
 class RowsEncoder(base.BatchEncoder):
-    """Base class of encoders whose records contain one row or part of one. `fields`: the fields of a record."""
+    """Base class of encoders with at most one row per record. `fields`: the fields of a record."""
 
     def __init__(self, tokenizing: Tokenizing, context: base.LayoutContext, fields: Sequence[Field]) -> None:
         super().__init__(tokenizing)
@@ -110,7 +110,7 @@ class RowsEncoder(base.BatchEncoder):
 
 
 class RowsBuilder(base.Builder):
-    """Builder that makes one record per sequence. A record also gets the other features of the sequence's row."""
+    """Makes one record per sequence, with the other features of the sequence's row."""
 
     def __init__(self, fields: Sequence[Field], *, lengths: Sequence[int] = ()) -> None:
         super().__init__()
@@ -162,7 +162,7 @@ class RowsBuilder(base.Builder):
 
 
 def _repeated(rows: RaggedTokens, first: int) -> list[int]:
-    usable = np.flatnonzero(rows.lengths > 2)  # around an empty text, the tokenizer's own two tokens may be equal
+    usable = np.flatnonzero(rows.lengths > 2)  # around an empty text, the tokenizer's two tokens may be equal
     places = (rows.offsets[1:] if first < 0 else rows.offsets[:-1])[usable] + first
     tokens = rows.ids[places]
     return np.unique(tokens[tokens == rows.ids[places + 1]]).tolist()

@@ -2,7 +2,7 @@
 
 The inputs equal `tokenizer(prefix + text, truncation=True, max_length=L, padding="max_length")`, and the targets equal
 `tokenizer(text_target=target, truncation=True, max_length=T)`. Targets are padded on the right, because the reader
-shifts them to the right for the decoder (`tfrecord_io.objectives`). docs/format.md has an example.
+shifts them for the decoder (`tfrecord_io.objectives`). docs/format.md has an example.
 """
 
 import dataclasses

@@ -67,8 +67,8 @@ class _WindowsEncoder(RowsEncoder):
     def _cut(self, rows: Rows) -> tuple[Encoded, np.ndarray, np.ndarray, np.ndarray]:
         """Cut long texts into windows. If rows have two texts, the second one is cut.
 
-        Returns: the batch; a mask of the rows that cannot be cut; for each window, the index of its first token from
-            the cut text; and for each window, its number of tokens from the cut text.
+        Returns: the batch; a mask of the rows that cannot be cut; each window's first token, an index in the cut text;
+            and each window's number of tokens from that text.
         """
         texts = rows.texts
         pair = len(texts) == 2

@@ -1,4 +1,4 @@
-"""Plan the shards of a split before anything is written: their number, and the rows of each shard.
+"""Plan the shards of a split: their number, and the rows of each shard.
 
 Rows form blocks of at most 4,000 consecutive rows, or fewer if rows are long. The blocks are permuted by the seed, or
 left in source order. Then cuts between rows make shards of equal predicted size. This size is within 10 % of the target
@@ -28,12 +28,12 @@ from tfrecord_io.schema import Schema
 RowRanges = tuple[tuple[int, int], ...]
 
 MAX_BLOCK_ROWS = 4_000
-# More blocks per shard make shards more alike. But each shard decodes all row groups in which it has a block.
+# More blocks per shard make shards more alike. But a shard decodes all row groups that contain its blocks.
 _BLOCKS_PER_SHARD = 32
 # Runs of neighbouring blocks per shard, for the Hub, which limits requests. Each run takes about one request.
 _RUNS_PER_SHARD = 5
 _BLOCKS_AT_ONCE = 1 << 18
-# Maximum size of a block, as a multiple of the size of as many rows of average size.
+# Maximum size of a block, as a multiple of the predicted size of that many average rows.
 ROOM = 2.0
 
 
@@ -56,7 +56,7 @@ class ShardSpec:
         return record_index.STRIDE if self.compression == "none" else None
 
     def form(self) -> dict[str, Any]:
-        """Return the facts about the records' format that go into the job's fingerprint."""
+        """Return the facts about the records' format for the job's fingerprint."""
         features = [dataclasses.asdict(feature) for feature in self.schema.features]
         names = json.dumps(self.columns.label_names).encode()
         return {
@@ -65,7 +65,7 @@ class ShardSpec:
         }
 
     def schema_of(self, length: int | None) -> Schema:
-        """Return the schema of records with `length` tokens; None stands for the only length of the job's records."""
+        """Return the schema of records with `length` tokens; None if all records have the same length."""
         return self.schema if length is None else self.schema.with_row_length(length)
 
 
@@ -73,7 +73,7 @@ class ShardSpec:
 class Blocks:
     """N blocks of consecutive rows. `starts`, `stops` int64 [N]: the rows [start, stop) of each block.
 
-    `predicted_bytes` float64 [N]: the predicted output size of each block.
+    `predicted_bytes` float64 [N]: output size.
     """
 
     starts: np.ndarray
@@ -90,7 +90,7 @@ class Blocks:
 class ShardTask:
     """Unit of work: make shard `index` of `count` from `num_rows` rows.
 
-    `pieces`: the places of the rows in reading order; None until `plan_files.task_of` looks them up.
+    `pieces`: the rows' places in reading order; None until `plan_files.task_of` looks them up.
     """
 
     split: str
@@ -101,7 +101,7 @@ class ShardTask:
 
     @property
     def row_ranges(self) -> RowRanges:
-        """Row ranges [start, stop) of the task, in reading order."""
+        """Row ranges [start, stop) in reading order."""
         pieces = self.located
         return tuple((start, stop) for start, stop in _merged(pieces.starts, pieces.starts + pieces.counts).tolist())
 
@@ -116,8 +116,8 @@ class ShardTask:
 class SplitPlan:
     """Plan of one split. Its shards contain the rows in `ranges` of `source_split`; shard i has `rows[i]` of them.
 
-    `tasks_before`: number of tasks of the build and the appends before this one. `spans` int64 [n, 2]: the row ranges
-    of all shards, in order; None for a plan that was read from its file.
+    `tasks_before`: tasks of the build and the appends before this one. `spans` int64 [n, 2]: the row ranges of all
+    shards; None for a plan read from its file.
     """
 
     split: str
@@ -157,19 +157,19 @@ class SplitPlan:
 
 
 def split_seed(split: str) -> int:
-    """Return the part of a random seed that stands for a split. It depends only on the split's name."""
+    """Return a split's part of a random seed, which depends only on the split's name."""
     return zlib.crc32(split.encode())
 
 
 def block_rows(*, row_bytes: float, shard_bytes: int) -> int:
-    """Return the maximum number of rows in a block. `row_bytes`: the average output size of a row."""
+    """Return the maximum number of rows in a block. `row_bytes`: average output size."""
     return int(min(MAX_BLOCK_ROWS, max(1, shard_bytes / (_BLOCKS_PER_SHARD * max(row_bytes, 1.0)))))
 
 
 def cut_rows(numbers: np.ndarray, weights: np.ndarray, *, rows: int, row_bytes: float) -> Blocks:
-    """Cut rows into blocks of consecutive rows. `numbers` int64 [n]: row numbers. `weights` [n]: predicted bytes.
+    """Cut rows into blocks. `numbers` int64 [n]: row numbers. `weights` [n]: predicted bytes.
 
-    A block has at most `rows` rows. It ends earlier at about twice the predicted size of that many average rows.
+    A block has at most `rows` rows. It ends earlier at about `ROOM` times the predicted size of that many average rows.
     """
     limit = max(ROOM * rows * row_bytes, 1.0)
     before = np.concatenate([[0.0], np.cumsum(weights)[:-1]])
@@ -184,9 +184,9 @@ def cut_rows(numbers: np.ndarray, weights: np.ndarray, *, rows: int, row_bytes: 
 
 
 def runs_of(blocks: Blocks, files: np.ndarray, *, shard_bytes: int) -> np.ndarray:
-    """Divide each file's blocks into runs of about equal size. Return the index of each run's first block, int64 [R].
+    """Divide each file's blocks into runs of about equal size. Return each run's first block, int64 [R].
 
-    `files` int64 [N]: the number of the file that contains each block.
+    `files` int64 [N]: the file that contains each block.
     """
     first = np.flatnonzero(np.diff(files, prepend=-1))
     ends = np.cumsum(np.maximum(blocks.predicted_bytes, 1e-9))
@@ -208,7 +208,7 @@ def plan_split(
 ) -> SplitPlan:
     """Distribute the blocks of a split over shards. Every row goes into exactly one shard, and no shard is empty.
 
-    `runs`: the result of `runs_of`; if given, the shuffle moves whole runs instead of single blocks.
+    `runs`: the result of `runs_of`, to shuffle whole runs instead of single blocks.
     """
     order = np.arange(len(blocks.starts) if runs is None else len(runs), dtype=np.int32)  # half the memory of int64
     if shuffle:
@@ -244,8 +244,7 @@ def plan_split(
 def _cut_positions(rows: np.ndarray, weights: np.ndarray, *, count: int) -> np.ndarray:
     """Return `count` + 1 increasing row positions that divide the weights equally.
 
-    `rows` [N + 1]: the number of rows before each block. `weights` [N + 1]: 0, then each block's weight; the array is
-    overwritten.
+    `rows` [N + 1]: the number of rows before each block. `weights` [N + 1]: 0, then the blocks' weights; overwritten.
     """
     np.maximum(weights[1:], 1e-9, out=weights[1:])
     total = np.cumsum(weights, out=weights)

@@ -1,8 +1,8 @@
-"""Sample rows of a split. Whole row groups are decoded, so a few groups are read, and runs of their rows tokenized.
+"""Sample rows of a split. Row groups are decoded whole, so a few groups are read, and runs of their rows tokenized.
 
-A run has a few neighbouring rows at a random position in a group. Long rows take long to tokenize, so each run is
-tokenized only up to a limit of bytes. The other rows of the groups are only weighed: their bytes of text are counted.
-The sample depends only on the row groups, the row ranges and the seed. docs/design.md has the limits.
+A run has a few neighbouring rows at a random position in a group, and is tokenized up to a limit of bytes. The other
+rows of the groups are only weighed: their bytes of text are counted. The sample depends only on the row groups, the row
+ranges and the seed. docs/design.md has the limits.
 """
 
 import collections
@@ -50,7 +50,7 @@ _IN_RUN = np.dtype([*((name, np.int64) for name in ("run", "index", "number", "t
 class SampleChoice:
     """Rows to read and rows to tokenize, as ascending ranges [start, stop) of row indices, int64 [n, 2].
 
-    `whole`: whether every row of the split is read.
+    `whole`: whether every row is read.
     """
 
     read_ranges: np.ndarray
@@ -62,9 +62,8 @@ class SampleChoice:
 class ReadRows:
     """The K rows that a sample has read, tokenized or not, in reading order.
 
-    `numbers` int64 [K]: row numbers in the split. `text_bytes` int64 [K]: bytes of text. `reasons` object [K]: why a
-    row cannot be used, or ''. `whole`: whether these are all rows of the split. `refused`: rows that turned out to be
-    unusable only when they were tokenized.
+    `numbers` int64 [K]: row numbers in the split. `text_bytes` int64 [K]. `reasons` object [K]: why a row cannot be
+    used, or ''. `whole`: whether these are all rows of the split. `refused`: rows that tokenization rejected.
     """
 
     numbers: np.ndarray
@@ -81,10 +80,10 @@ class ReadRows:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SampledRows:
-    """Sample of a split: N tokenized rows in reading order, and M rows of the same runs whose text was only weighed.
+    """Sample of a split: N tokenized rows in reading order, and M rows of the same runs that were only weighed.
 
-    Arrays are int64 [N], and `weighed_*` int64 [M]. `row_indices`: indices among the split's rows. `tokens`: tokens of
-    each row, including those that are cut. `records`: number of records per row, if the layout does not join rows.
+    Arrays are int64 [N], and `weighed_*` int64 [M]. `row_indices`: indices among the split's rows. `tokens`: tokens per
+    row, including cut ones. `records`: records per row, if the layout does not join rows.
     """
 
     row_indices: np.ndarray
@@ -160,7 +159,7 @@ def _collect(spec: ShardSpec, split: SplitSource, choice: SampleChoice) -> tuple
         rows["run"], rows["index"], rows["number"] = runs + run, row_indices[inside], numbers[inside]
         rows["text_bytes"], rows["fits"] = sizes, fits
         chosen.append(rows)
-        # `take` copies the rows, so that the batch can be freed.
+        # a copy, so that the batch can be freed
         table = pa.Table.from_batches([batch.take(pa.array(inside[fits]))])
         tables.append(table.select(spec.columns.names))
         runs += int(run.max(initial=-1)) + 1
@@ -183,7 +182,7 @@ def _tokenize(
     began = time.perf_counter()
     encoded = crosscheck.encode(encoder, rows, split=split.name)
     seconds = time.perf_counter() - began
-    # Check only the first runs: to check all would take longer than the rest of a small job.
+    # To check all runs would take longer than the rest of a small job.
     crosscheck.compare(encoder, rows, encoded, which=np.flatnonzero(first[fits]), split=split.name)
     refused = tuple(
         RejectedRow(row=int(numbers[at]), reason=str(encoded.reasons[at]), detail=encoded.details.get(at, ""))
@@ -229,7 +228,7 @@ def _choose(spec: ShardSpec, split: SplitSource, covered: Cover, *, times: int, 
     read_ranges = np.stack([stops - covered.counts[chosen], stops], axis=1)
     most = max(1, round(most / len(read_ranges) / _RUN_ROWS)) * _RUN_ROWS
     runs = _runs(read_ranges, most, whole=False, rng=rng)
-    # User functions run on every row that is read, so read only the runs.
+    # User functions run on every row read, so read only the runs.
     return SampleChoice(read_ranges=read_ranges if split.reader.functions is None else runs, tokenized_ranges=runs)
 
 

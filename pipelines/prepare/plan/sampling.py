@@ -1,7 +1,7 @@
-"""Measure a few thousand rows before the job: output bytes per row, tokens per row, and the time of tokenizing.
+"""Measure a sample of rows before the job: output bytes and tokens per row, and the time of tokenizing.
 
-For rows outside the sample (`sample_rows`), a `SizeModel` predicts output, tokens and records from text bytes, and from
-the position in the split, because the language may differ between parts of the split.
+For rows outside the sample (`sample_rows`), a `SizeModel` predicts output, tokens and records from text bytes and from
+the position in the split, because its parts may differ in language.
 
 In tests, shards of `pad` and `concat` have 0.92 to 1.04 of the target size. The last shards of `pack` have up to 1.3 if
 rows are sorted by length, because long documents leave room that a sample cannot show.
@@ -27,13 +27,13 @@ from pipelines.prepare.sources.rows.reading import SplitSource
 from tfrecord_io import records
 from tfrecord_io.errors import RowsRejectedError
 
-# Number of records that are compressed together: about the window of zlib.
+# Records to compress together: about the window of zlib.
 _PACKED_RECORDS = 64
 _POINTS = 48
 _STRETCHES, _STRETCH_ROWS = 48, 64
 # The curve from text bytes to output bytes ends at this multiple of the longest tokenized row.
 _BEYOND = 1e6
-# Points of a row group's curve, and the maximum number of rows that it is computed from.
+# Points of a row group's curve, and the maximum number of rows to compute it from.
 _LENGTHS, _GROUP_ROWS = 128, 1024
 # `size`: bytes in the file. `tokens`: without padding. `framed`: these bytes themselves, if shards are compressed.
 _RECORD = np.dtype([*((name, np.int64) for name in ("size", "tokens", "positions")), ("framed", object)])
@@ -43,8 +43,8 @@ _RECORD = np.dtype([*((name, np.int64) for name in ("size", "tokens", "positions
 class SizeModel:
     """Predicts a row's output bytes: a function of its text bytes, times a factor that depends on its row index.
 
-    The function is linear between the points (`text_bytes`, `output_bytes`). The factor is linear between the points
-    (`row_indices`, `factors`).
+    The function is linear between the points (`text_bytes`, `output_bytes`), the factor between (`row_indices`,
+    `factors`).
     """
 
     text_bytes: np.ndarray
@@ -75,11 +75,11 @@ class SizeModel:
 class Sample:
     """Measurements of a split's sample.
 
-    `row_bytes`, `record_bytes`: the mean output size of a row and of a record. `row_tokens` int64 [N]: tokens of each
-    row, including special and cut ones. `side_tokens`: for preference pairs, tokens of the prompt with each answer.
+    `row_bytes`, `record_bytes`: mean output size of a row and of a record. `row_tokens` int64 [N]: tokens per row,
+    including special and cut ones. `side_tokens`: for preference pairs, tokens of the prompt with each answer.
     `num_tokens`, `output_bytes`: totals of all records. `padding`: share of positions without a token; None if the
-    layout joins rows. `length_shares`: share of bytes in records of each length. `fim`: rows by kind of
-    fill-in-the-middle. `labels` int64: distinct labels; empty if they have names or fractions.
+    layout joins rows. `length_shares`: share of bytes per record length. `fim`: rows by kind of fill-in-the-middle.
+    `labels` int64: distinct labels; empty if they have names or fractions.
     """
 
     sizes: SizeModel
@@ -101,7 +101,7 @@ class Sample:
 def row_lengths(
     spec: ShardSpec, encoder: BatchEncoder, splits: Mapping[str, SplitSource]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the tokens of each sampled row of all splits, int64 [N], and how many rows it stands for, float64 [N].
+    """Return the tokens of each sampled row of all splits, int64 [N], and how many rows it represents, float64 [N].
 
     Raises: RowsRejectedError if no sampled row can be used.
     """
@@ -122,7 +122,7 @@ def row_lengths(
 
 
 def measure(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource) -> Sample:
-    """Tokenize a sample of the split, make records from it, and measure them. Raises: as `sample_rows.read`."""
+    """Tokenize a sample of the split, and measure its records. Raises: as `sample_rows.read`."""
     rows = sample_rows.read(spec, encoder, split)
     began = time.perf_counter()
     layout = layout_of(spec.layout)
@@ -215,7 +215,7 @@ def _stored_sizes(spec: ShardSpec, laid_out: np.ndarray) -> np.ndarray:
     sizes = laid_out["size"].astype(np.float64)
     if spec.compression == "none":
         return sizes
-    # Compress neighbours together, and scale their sizes to the size of all records compressed in a shard's order.
+    # Compress neighbours together, then scale to the size of all records compressed in a shard's order.
     order = np.arange(len(sizes))
     for part in np.array_split(order, max(1, len(order) // _PACKED_RECORDS)):
         sizes[part] *= _packed(laid_out, part) / sizes[part].sum()
@@ -250,7 +250,7 @@ def fit(text_bytes: np.ndarray, output_bytes: np.ndarray, row_indices: np.ndarra
     `rising`: beyond the longest sampled row, predicted output is proportional to text; otherwise it is constant.
     """
     order = np.argsort(text_bytes, kind="stable")
-    # Points are dense where there are many rows, and where there is much text: a few long rows may hold half of it.
+    # Points are dense where there are many rows or much text: a few long rows may hold half of it.
     along = np.cumsum(text_bytes[order] + max(float(text_bytes.mean()), 1.0))
     point = ((along - along[0]) / along[-1] * _POINTS).astype(np.int64)
     _, point = np.unique(point, return_inverse=True)

@@ -1,4 +1,4 @@
-"""Shard files: encode rows as TFRecord bytes, and write each shard and its indexes atomically."""
+"""Encode rows as TFRecord bytes, and write each shard and its indexes atomically."""
 
 import collections
 import dataclasses
@@ -43,13 +43,13 @@ def write(
     expected: Shard | None,
     progress: Progress,
 ) -> Shard:
-    """Write one shard, with the rows of a task that have the same record length. Return its manifest entry.
+    """Write one shard: the rows of a task that have the same record length. Return its manifest entry.
 
     `ledger`: counts of rows and tokens, without the counts of `builder`. `versions`: see `storage.versions`.
     `expected`: the earlier entry of a shard that is made again.
 
     Raises: OutputError if the file cannot be written, has no record, differs from `expected`, or was written by another
-    job; LedgerError if the counts of rows do not add up. In these cases, an existing file stays unchanged.
+    job; LedgerError if the counts of rows do not add up. An existing file then stays unchanged.
     """
     name = job.shard_name(task, length=builder.length)
     counts = collections.Counter(num_bytes=0, num_examples=0, num_tokens=0, num_unlabelled=0)
@@ -67,7 +67,7 @@ def write(
         )
         number = None if builder.length is None else task.index
         shard = Shard(name=name, sha256=digest.hexdigest(), ledger=whole, length=builder.length, task=number, **counts)
-        # The file is not complete yet, so an error here keeps it from appearing.
+        # An error here keeps the incomplete file from appearing.
         _check(shard, expected)
         written.append(shard)
 

@@ -1,4 +1,4 @@
-"""Shard maker: a function that any runner can call to make the shards of a job's tasks."""
+"""Make the shards of a job's tasks with any runner."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def make(
     """Make the shards of the tasks `keys` on a runner, then call `finish` on the same runner.
 
     `encoder` is unusable afterwards if other processes make the shards. `task_bytes`: the approximate size of a shard.
-    If a chat template takes too long in a worker, this process makes that shard again, with one child process per
+    If a chat template takes too long in a worker, this process makes the shard again, with one child process per
     conversation, to identify the row.
 
-    Raises: PrepError with the shard's name if a worker process died; errors of `shard_writer.write` and of the runner.
+    Raises: PrepError if a worker process died; errors of `shard_writer.write` and of the runner.
     """
     processes, maker = 0, ShardMaker(job)
     if runner.is_here:
@@ -81,7 +81,7 @@ def _packed(encoder: BatchEncoder) -> bytes:
     # This frees 25 to 90 MB. A pickled encoder saves each worker process a second and 130 MB.
     pickled = b"" if encoder.reference is None else pickle.dumps(encoder)
     for unused in filter(None, (encoder.reference, encoder)):
-        vars(unused).clear()  # the caller still refers to the encoder, but no longer uses it
+        vars(unused).clear()  # the caller still holds the encoder
     memory.release_freed()
     return pickled
 
@@ -89,8 +89,8 @@ def _packed(encoder: BatchEncoder) -> bytes:
 class ShardMaker:
     """Callable that makes the shard of a task. The first call in a process opens the encoder.
 
-    Several threads of a Beam worker may call it at once. Then as many calls run as there are cores, or only one if the
-    encoder holds Python's interpreter lock.
+    Several threads of a Beam worker may call it at once: one call runs per core, or only one if the encoder holds
+    Python's interpreter lock.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class ShardMaker:
         return ShardMaker, (self._job, self._threads, self._pickled)
 
     def __call__(self, key: TaskKey, progress: Progress) -> dict[str, int]:
-        """Make the task's shard, unless it has a receipt already. Return the shard's counts.
+        """Make the task's shard, unless it has a receipt. Return its counts.
 
         Raises: as `shard_writer.write`; PrepError if the memory limit is exceeded.
         """
@@ -123,14 +123,14 @@ class ShardMaker:
     def prepare(self) -> None:
         """Open the encoder before this process is forked, unless that would open a storage client."""
         if not any(split.reader.functions for split in self._job.splits.values()):
-            imports.start_worker()  # prevents imports of libraries that user functions may need
+            imports.start_worker()  # no imports of libraries that user functions may need
         if self._pickled or storage.local_path(self._job.root) is not None:
             self._open()
 
     def _open(self) -> BatchEncoder:
         with self._opening:
             if self._encoder is None:
-                # Several threads call the engine at once, so the engine needs no threads of its own (default 32).
+                # Several threads call the engine at once, so it needs no additional threads (default 32).
                 os.environ.setdefault("FASTOKENS_BPE_THREADS", "1")
                 if multiprocessing.parent_process() is not None:
                     os.environ.setdefault("RAYON_NUM_THREADS", str(self._threads))  # for the threads of `tokenizers`

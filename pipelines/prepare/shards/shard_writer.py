@@ -1,4 +1,4 @@
-"""Shard writer: read the rows of one task, and write one shard per record length (usually one), and a receipt.
+"""Read the rows of one task, and write one shard per record length (usually one), and a receipt.
 
 Random numbers depend only on (seed, split, shard) or (seed, split, row), so the bytes are always the same.
 """
@@ -28,7 +28,7 @@ from tfrecord_io.errors import LedgerError, OutputError, RowsRejectedError
 from tfrecord_io.manifest import Ledger, Shard
 from tfrecord_io.shown import some
 
-# Just enough text to occupy all cores. The Rust tokenizer uses about 100 bytes of memory per token, fast engines almost
+# Enough text to occupy all cores. The Rust tokenizer needs about 100 bytes of memory per token, fast engines almost
 # none.
 _BATCH_BYTES = 1 << 19
 _FAST_BATCH_BYTES = 1 << 22
@@ -47,10 +47,9 @@ def write(
 
     `expected`: the earlier manifest entries of shards that are made again.
 
-    Raises: OutputError if a shard cannot be written, would be empty, differs from `expected`, or was meanwhile written
-        by another job; SourceError if the rows cannot be read; TokenizerError if the tokenizer fails on a row, or if
-        the engine's tokens differ from the reference tokenizer's; RowsRejectedError if a row cannot be used and the job
-        is strict.
+    Raises: as `shard_files.write`; SourceError if the rows cannot be read; TokenizerError if the tokenizer fails on a
+    row, or if the engine's tokens differ from the reference tokenizer's; RowsRejectedError if a row cannot be used and
+    the job is strict.
     """
     names = [job.shard_name(task, length=length) for length in job.spec.layout.buckets or (None,)]
     files = [path for name in names for path in shard_files.paths(job, name)]
@@ -86,7 +85,7 @@ def shuffle_rng(job: Job, task: ShardTask, *, length: int | None = None) -> np.r
 
 
 def shard_rng(seed: int, *, split: str, index: int, length: int | None = None) -> np.random.Generator:
-    """Return the generator that shuffles a shard's rows. `length`: the shard's record length; None if all are equal."""
+    """Return the generator that shuffles a shard's rows. `length`: its record length; None if all are equal."""
     return np.random.default_rng([seed, split_seed(split), index, *(() if length is None else (length,))])
 
 
@@ -96,7 +95,7 @@ def batches(
     """Yield batches of a split's rows: the row numbers, int64 [N], and the rows.
 
     A batch has one row, or about `num_bytes` of text. Small batches are joined, because each one costs a millisecond.
-    The number of rows in a batch is limited too, because kept columns may be much larger than the texts.
+    The number of rows is limited too, because kept columns may be much larger than the texts.
     """
     held: list[tuple[np.ndarray, pa.RecordBatch]] = []
     held_bytes = held_rows = 0
@@ -174,7 +173,7 @@ class _TaskRows:
             raise unusable_row(self.rejected.first[0], self._task)
 
     def write_shards(self, *, versions: Mapping[str, int], expected: tuple[Shard, ...] | None) -> tuple[Shard, ...]:
-        """Write one shard per record length. Delete an earlier attempt's files for lengths that have no rows now."""
+        """Write one shard per record length. Delete an earlier attempt's files for lengths without rows."""
         task, job = self._task, self._job
         builders = self._builder.by_length()
         lengths = [builder.length for builder in builders]

@@ -18,9 +18,9 @@ from pipelines.prepare.tokenize.engines.package_engines import LLAMA3
 class StyleTemplate:
     """Everything about a tokenizer except its vocabulary.
 
-    `first`, `last`: special tokens with the lowest and the highest ids. `reserved`: ordinary tokens whose ids follow
-    those of `first`. `roles`: tokens by role, such as `pad_token`. `row`, `pair`: where special tokens are put around
-    one text and around two, in the notation of `TemplateProcessing`; or empty.
+    `first`, `last`: special tokens with the lowest and the highest ids. `reserved`: ordinary tokens; their ids follow
+    `first`. `roles`: tokens by role, such as `pad_token`. `row`, `pair`: special tokens around one text and around two,
+    in the notation of `TemplateProcessing`; or empty.
     """
 
     kind: Kind
@@ -50,7 +50,7 @@ class StyleTemplate:
 
     @property
     def alphabet(self) -> list[str]:
-        """Characters that the vocabulary must contain: in byte-level BPE, those that stand for bytes; else none."""
+        """Characters that the vocabulary must contain: one per byte in byte-level BPE, else none."""
         return sorted(pre_tokenizers.ByteLevel.alphabet()) if self.kind == "byte-bpe" else []
 
     def splitter(self) -> Tokenizer:
@@ -58,7 +58,7 @@ class StyleTemplate:
         return self._around(models.BPE())
 
     def complete(self, model: Any) -> Tokenizer:
-        """Return the complete tokenizer. `model`: the trained model, which has all tokens except those in `last`."""
+        """Return the complete tokenizer. `model`: the trained model, which lacks only the tokens in `last`."""
         tokenizer = self._around(model)
         mask = self.roles.get("mask_token")
         tokenizer.add_special_tokens(
@@ -84,7 +84,7 @@ class StyleTemplate:
 def template_of(
     style: Style, kind: Kind, *, lowercase: bool = True, special_tokens: tuple[str, ...] = ()
 ) -> StyleTemplate:
-    """Return the template of a style. `special_tokens`: the user's own ones, whose ids follow those of `first`."""
+    """Return the template of a style. `special_tokens`: the user's tokens; their ids follow `first`."""
     template = _TEMPLATES[style, kind]
     if not lowercase and style in _CASED:
         template = dataclasses.replace(template, normalizer=_CASED[style])
@@ -130,7 +130,7 @@ _TEMPLATES: dict[tuple[Style, Kind], StyleTemplate] = {
         normalizer=normalizers.Sequence(
             [*_QUOTES, normalizers.NFKD(), normalizers.StripAccents(), normalizers.Lowercase()]
         ),
-        # The default "always" would add a space mark after each special token, even before a full stop.
+        # "always" would add a space mark after each special token, even before a full stop.
         pre_tokenizer=pre_tokenizers.Metaspace(prepend_scheme="first"),
         decoder=decoders.Metaspace(),
         **_CLS_AND_SEP,

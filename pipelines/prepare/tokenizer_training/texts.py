@@ -1,4 +1,4 @@
-"""Read the training texts of a tokenizer from the source in batches, because they may be larger than memory."""
+"""Read training texts from the source in batches, because they may be larger than memory."""
 
 import collections
 import dataclasses
@@ -19,16 +19,16 @@ from pipelines.prepare.sources.rows.reading import SplitSource
 from tfrecord_io.errors import SourceError
 from tfrecord_io.manifest import is_filtered
 
-# Consecutive rows to sample together, because reading a single row decodes its whole row group.
+# Rows to sample together, because reading a single row decodes its whole row group.
 _RUN = 1000
 _MEASURED = 1000
-# Fields of messages that are not training texts, because each chat template writes them in its own way.
+# Not training texts, because each chat template writes these fields of messages differently.
 _NOT_SAID = ("role", "type")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RowCounts:
-    """Number of rows trained on, rejected and filtered (by reason). `text_bytes`: UTF-8 bytes of training text."""
+    """Rows trained on, rejected and filtered (by reason). `text_bytes`: UTF-8 bytes of training text."""
 
     trained: int
     rejected: dict[str, int]
@@ -71,7 +71,7 @@ class TrainingTexts:
         return self.read()
 
     def read(self, progress: Progress | None = None) -> Iterator[list[str]]:
-        """Yield lists of texts. Sets `measured` to the first texts, and at the end sets `rows`.
+        """Yield lists of texts.
 
         Raises: SourceError if rows cannot be read, or if all texts are blank; RuntimeError once `stop` is set.
         """

@@ -23,7 +23,7 @@ _NO_LIMIT = int(1e30)
 def files_of(
     tokenizer: Tokenizer, template: StyleTemplate, *, max_length: int | None, chat_template: str | None
 ) -> dict[str, bytes]:
-    """Return the tokenizer's files: their content by name."""
+    """Return the tokenizer's files: content by name."""
     own = [token for token in template.special if token not in template.roles.values()]
     special = {**template.roles, **({"additional_special_tokens": own} if own else {})}
     config = {
@@ -48,7 +48,7 @@ def files_of(
 
 
 def check(folder: str) -> None:
-    """Check that a folder is missing or empty. Raises: OutputError if it is not."""
+    """Check that a folder is missing or empty. Raises: OutputError."""
     if names := storage.list_names(folder):
         raise OutputError(
             f"{folder}: the folder holds {', '.join(names[:3])}{' …' if len(names) > 3 else ''}, expected an empty or "

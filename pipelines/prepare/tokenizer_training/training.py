@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 def template_for(request: TokenizerRequest) -> StyleTemplate:
     """Return the template of the requested style and kind.
 
-    Raises: ConfigError if the requested vocabulary has room only for the fixed tokens of the style.
+    Raises: ConfigError if the vocabulary has room only for the style's fixed tokens.
     """
     style, lowercase, size = request.chosen_style, request.lowercase is not False, request.vocab_size
     template = template_of(style, request.kind, lowercase=lowercase, special_tokens=request.special_tokens)
@@ -49,11 +49,11 @@ def template_for(request: TokenizerRequest) -> StyleTemplate:
 def characters_of(texts: Iterable[list[str]], template: StyleTemplate) -> list[str]:
     """Return the texts' characters, for training WordPiece.
 
-    The characters are in code point order. After them come those that also continue a word, with the prefix `##`.
+    They are in code point order, followed by those that also continue a word, with the prefix `##`.
     """
     splitter = template.splitter()
     occurs = np.zeros(sys.maxunicode + 1, bool)
-    # For each character X, the number of words in the text aXa; 0 if not tested yet.
+    # For each character X, the number of words in aXa; 0 if not tested yet.
     words = np.zeros(len(occurs), np.int8)
     continues = np.zeros(len(occurs), bool)
     seen: set[str] = set()
@@ -123,8 +123,8 @@ def _model_and_trainer(template: StyleTemplate, request: TokenizerRequest, chara
 
 
 def _without_repeats(learner: Tokenizer) -> Any:
-    # Special tokens in the texts cause repeated pieces. Scores are rounded, because `tokenizers` does not read all the
-    # digits that it writes.
+    # Special tokens in the texts cause repeated pieces. Scores are rounded, because `tokenizers` writes more digits
+    # than it reads.
     model = json.loads(learner.to_str())["model"]
     pieces: dict[str, float] = {}
     for piece, score in model["vocab"]:
@@ -141,9 +141,9 @@ def _no_room(request: TokenizerRequest) -> ConfigError:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenizerEvaluation:
-    """Evaluation of a tokenizer. `texts`: the number of texts used. Words are separated by white space.
+    """Evaluation of a tokenizer on `texts` texts. Words are separated by white space.
 
-    `unknown_share`: the fraction of tokens that are the unknown token.
+    `unknown_share`: fraction of unknown tokens.
     """
 
     texts: int
