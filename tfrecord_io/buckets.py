@@ -51,14 +51,13 @@ def read(
     shuffle: Shuffle | None = None,
     order: Order = "hosts",
 ) -> Buckets:
-    """Return the batches of a split that has rows of several lengths.
+    """Return the batches of a split with rows of several lengths.
 
     Args:
-        global_batch_size: number of rows per step over all replicas, the same for every length.
-        tokens_per_batch: instead of `global_batch_size`, the maximum number of tokens per step over all replicas,
-            including padding.
+        global_batch_size: number of rows per step over all replicas, for every length.
+        tokens_per_batch: instead, the maximum number of tokens per step over all replicas, including padding.
         replicas: the strategy's `num_replicas_in_sync`.
-        seed: this and the following arguments are as in `reader.Data.input_fn`.
+        seed: this and all further arguments are as in `reader.Data.input_fn`.
 
     Raises:
         ReaderError: all rows have one length, the split is missing or empty, or the replicas cannot share a batch
@@ -92,9 +91,9 @@ def read(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Buckets:
-    """Batches of a split that has rows of several lengths, made by `read`.
+    """Batches of rows of several lengths, made by `read`.
 
-    parts, batch_rows: by row length, the dataset of these rows, and the number of rows in a batch.
+    parts, batch_rows: the dataset and the number of rows in a batch, by row length.
     options: further arguments of `reader.Data.input_fn`.
     """
 
@@ -127,7 +126,7 @@ class Buckets:
     ) -> Callable[[tf.distribute.InputContext], tf.data.Dataset]:
         """Return the input function for rows of one length, beginning at step `start_step` of the schedule.
 
-        Raises: ReaderError if no rows have this length, and as `reader.Data.input_fn`.
+        Raises: as `rows` and `reader.Data.input_fn`.
         """
         data = self._part(length)
         return data.input_fn(
@@ -140,7 +139,7 @@ class Buckets:
         )
 
     def schedule(self, start_step: SupportsIndex = 0) -> Iterator[int]:
-        """Yield the row length of each step, from `start_step` on. In training, the schedule is endless."""
+        """Yield the row length of each step, from `start_step` on; in training, without end."""
         first = host_plan.whole_step(start_step)
         if not self.training:
             yield from np.repeat(self.lengths, self._evaluation_steps)[first:].tolist()
@@ -214,8 +213,8 @@ class Buckets:
 class Rounds:
     """Arithmetic of training rounds. `rows`: rows of each length. `batch_rows`: rows per batch of each length.
 
-    A round is one pass over the rows of all lengths; the order of its batches is random. A pass is seldom a whole
-    number of batches, so the first r rounds have floor(r * rows / batch_rows) batches of a length.
+    A round is one pass over all rows, with its batches in random order. A pass is seldom a whole number of batches, so
+    the first r rounds have floor(r * rows / batch_rows) batches of a length.
     """
 
     rows: tuple[int, ...]

@@ -41,9 +41,9 @@ __all__ = [
 
 
 class PrepError(Exception):
-    """Base class of all errors. `cause` says what is wrong where, and what was expected; `remedy` says what to do.
+    """Base class of all errors, without secrets.
 
-    Secrets are removed from `cause` and `remedy`.
+    `cause` describes the problem, its place and the expected value; `remedy` says how to solve the problem.
     """
 
     def __init__(self, cause: str, *, remedy: str = "") -> None:

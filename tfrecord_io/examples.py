@@ -1,4 +1,4 @@
-"""Encode arrays as `tf.train.Example` records and decode them, thousands of rows at a time, without TensorFlow.
+"""Encode arrays as `tf.train.Example` records and decode them, without TensorFlow.
 
 `encode` writes the same bytes as `SerializeToString(deterministic=True)` in Python (docs/format.md). `decode` treats
 any other bytes as damage.
@@ -28,7 +28,7 @@ _LEAST_BYTES = {"int64": 1, "float32": 4}
 class Payloads:
     """Serialized messages in one buffer.
 
-    data: the bytes of all N messages, contiguous uint8.
+    data: all N messages, contiguous uint8.
     offsets: int64 [N + 1]; message i is data[offsets[i] : offsets[i + 1]].
 
     Raises: ValueError if the offsets do not ascend from 0 to the length of the data.

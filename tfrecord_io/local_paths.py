@@ -73,7 +73,7 @@ def is_inside(path: str, folder: str | os.PathLike[str]) -> bool:
 
 
 def texts_in(value: Any) -> Iterator[str]:
-    """Yield all strings in a parsed JSON document, except the names of fields."""
+    """Yield all strings in parsed JSON, except the names of fields."""
     if isinstance(value, str):
         yield value
     for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():

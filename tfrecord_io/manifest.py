@@ -1,8 +1,7 @@
 """Read and write manifest.json, the commit record of a dataset (docs/format.md).
 
-Equal manifests have equal bytes. A manifest contains a digest of its fields, which detects every change.
-
-Versions are MAJOR.MINOR. `parse` ignores the unknown fields of a newer minor version and rejects a newer major version.
+Equal manifests have equal bytes. `parse` ignores unknown fields of a newer minor version, and rejects a newer major
+version.
 """
 
 import dataclasses
@@ -77,7 +76,7 @@ MOST_BYTES = 256 << 20
 _SHARD_BYTES = 200
 
 _UPGRADE = "install a release of prep-tfrecords that reads it"
-# This field has the digest of all other fields, known or not.
+# Field for the digest of all other fields, known or not.
 _SEAL = "sha256"
 _VERSION = re.compile(r"([0-9]{1,9})\.[0-9]{1,9}\Z")
 
@@ -139,7 +138,7 @@ def open_manifest(
 
     Raises:
         ReaderError: the manifest or a shard is missing, or a shard has a wrong size.
-        ManifestError: the manifest is invalid or has a newer major version.
+        ManifestError: as `parse`.
     """
     place, output = f"{folder.rstrip('/')}/{name}", "give the folder that `prep-tfrecords build --output` wrote"
     try:

@@ -11,10 +11,10 @@ dataset has supplied its share of the rows so far, to within one row (with sever
 Each dataset has its own epochs and shuffling (by `source_seed`), as if it were read alone.
 
 Stages change the weights at global steps, which may add one or two rows to these differences. Each dataset continues
-where it was. Batches do not depend on later stages, which may be edited during a training run. In the order of
-hosts, each later stage adds 1 CPU s to the opening of 100 datasets.
+where it was. Later stages do not affect earlier batches, so a resumed run may change them. In the order of hosts, each
+later stage adds 1 CPU s to the opening of 100 datasets.
 
-Only training is mixed. Evaluate each of `datasets` separately.
+Only training is mixed; evaluate each dataset separately.
 """
 
 import dataclasses
@@ -41,18 +41,16 @@ __all__ = ["Mixture", "source_seed"]
 class Mixture(InputFunctions):
     """Several opened datasets, read as one (see `InputFunctions`).
 
-    datasets: the datasets, by names of your choice. A dataset's order depends on its name.
-    weights: one weight per dataset, by name.
+    datasets: the datasets by name. A dataset's order depends on its name.
     stages: instead of weights: {first step: weights}, from step 0 on. A weight may be 0 in some stages. To combine a
         temperature with stages, take the weights from the `rates` of a mixture with that temperature.
-    most_epochs: maximum number of epochs of some datasets, by name; see `steps` of `input_fn`.
+    most_epochs: maximum number of epochs of some datasets; see `steps` of `input_fn`.
     temperature, maximum: instead of weights, rates by size (`mixing_plan.rates`). By default, rates are proportional to
         the numbers of examples.
-    manifest: the merged manifest. Its fingerprint covers the rates of the first stage only, since a resumed training
-        run may change later stages.
+    manifest: the merged manifest. Its fingerprint covers only the first stage, since a resumed run may change later
+        stages.
 
-    Without `shuffle`, the datasets share the usual number of open shards and the usual window; each dataset gets at
-    least 4 shards and 1,024 records.
+    Without `shuffle`, the datasets share the usual number of open shards and the usual window (`Shuffle.shared`).
 
     Raises: ReaderError if the datasets do not fit together (`common_manifest`) or the weights are invalid.
     """

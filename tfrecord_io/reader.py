@@ -41,7 +41,7 @@ def open(root: str | os.PathLike[str]) -> Data:
 
     An earlier generation's manifest, such as `out/manifest-0.json`, opens the dataset as it was before the append.
 
-    No shard is opened. The sizes of shards at an address are checked only if fsspec can list the folder.
+    The sizes of shards at an address are checked only if fsspec can list the folder.
 
     Raises:
         ReaderError: the manifest or a shard is missing, a shard has a wrong size, or a feature has a reserved name.
@@ -64,7 +64,7 @@ def open(root: str | os.PathLike[str]) -> Data:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Data(InputFunctions):
-    """An opened dataset: its manifest and its input functions (see `InputFunctions`)."""
+    """An opened dataset (see `InputFunctions`)."""
 
     root: str
     manifest: Manifest
@@ -82,7 +82,7 @@ class Data(InputFunctions):
         return max(1, self.num_examples(split) // global_batch_size)
 
     def evaluation_steps(self, split: str, *, global_batch_size: int) -> int:
-        """Return the number of global batches in an evaluation. Raises: ReaderError if the split does not exist."""
+        """Return the number of global batches in an evaluation. Raises: as `num_examples`."""
         return host_plan.evaluation_steps(self.num_examples(split), global_batch_size=global_batch_size)
 
     def bucket(self, length: int) -> Data:

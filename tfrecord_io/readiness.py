@@ -1,13 +1,13 @@
-"""Check whether a `tf.data` pipeline can feed a TPU. Each finding has a place and a remedy.
+"""Check whether a `tf.data` pipeline can feed a TPU.
 
     readiness.check(dataset, tpu="node")                                   any tf.data.Dataset
     readiness.check_data(data, "train", global_batch_size=1024, tpu="vm")  a trainer's input from a Data or Mixture
     readiness.require(findings)                                            an error if a finding is fatal
 
-    tpu="node"   the TPU's host is another machine, which gets only the graph, and reads only Google Cloud Storage
+    tpu="node"   the TPU's host is another machine, which gets only the graph, and reads only gs://
     tpu="vm"     this program runs on the TPU's hosts; files can be local, and on a single host Python works, slowly
 
-The check examines the graph and the element_spec. It reads no record.
+The check examines the graph and the element_spec, and reads no record.
 """
 
 import dataclasses
@@ -75,7 +75,7 @@ def check(
     """Find everything that prevents `dataset` from feeding a TPU, or makes it slow.
 
     Args:
-        tpu: "vm" if this program runs on the TPU's hosts; "node" if the TPU's host is another machine.
+        tpu: "vm" if this program runs on the TPU's hosts, otherwise "node".
         num_replicas: number of cores that train together; 8 on v2-8 and v3-8.
         num_hosts: number of machines with these cores.
         batch: "global" if the strategy divides an element (Keras fit, experimental_distribute_dataset), "per_replica"
@@ -101,7 +101,7 @@ def check_data(
     num_hosts: int = 1,
     **options: Any,
 ) -> list[Finding]:
-    """Build the first host's input on this machine, as a trainer would, and check the input.
+    """Build the first host's input on this machine, as a trainer would, and check it.
 
     Arguments are as in `check` and `Data.input_fn`. An error of the reader becomes a finding.
 
@@ -132,7 +132,7 @@ def describe(findings: Iterable[Finding]) -> str:
 
 
 def require(findings: Iterable[Finding]) -> None:
-    """Raise ReaderError for the first fatal finding, if there is one."""
+    """Raise ReaderError for the first fatal finding, if any."""
     fatal = [finding for finding in findings if finding.fatal]
     if fatal:
         more = f" (and {len(fatal) - 1} more)" if len(fatal) > 1 else ""

@@ -1,4 +1,4 @@
-"""Read and write TFRecord shards: framed messages, one after the other, without header or index (docs/format.md).
+"""Read and write TFRecord shards: framed messages, one after the other (docs/format.md).
 
 The crc is CRC-32C (RFC 3720, appendix B.4), masked as in `tensorflow/core/lib/hash/crc32c.h`. If a shard is cut off
 between two records, all crcs are correct; only the manifest's counts detect the cut.

@@ -74,8 +74,7 @@ class RoleSpec:
     feature_name: the usual name of the feature; "" if it is the same as the role.
     marks_tokens: whether values are 0 on padding and nowhere else.
     marks_learned: whether values are 1 on the tokens to learn.
-    exported_as: the column in Parquet exports; None for the feature's name, "" for no column, if others imply the
-        values.
+    exported_as: the column in Parquet exports; None for the feature's name, "" if other columns imply the values.
     """
 
     meaning: str
@@ -221,8 +220,8 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]{0,127}\Z")
 class Feature:
     """A feature of every record. `dtype` is the stored type; `shape` excludes the batch dimension.
 
-    constant: the integer that all values equal, if any, such as 0 for the token type ids of single texts; a reader need
-        not parse such a feature.
+    constant: the integer that all values equal, if any, such as 0 for token type ids of single texts; readers need not
+        parse it.
 
     Raises: SchemaError for an invalid name, dtype, shape, role or constant.
     """
@@ -269,7 +268,7 @@ class Feature:
 
     @property
     def array_dtype(self) -> str:
-        """Return the dtype of NumPy arrays with the feature's values."""
+        """Return the dtype of NumPy arrays of the values."""
         return "object" if self.is_bytes else self.dtype
 
     @property
@@ -310,7 +309,6 @@ class Schema:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return the feature names, in order."""
         return tuple(feature.name for feature in self.features)
 
     @property
@@ -344,7 +342,7 @@ class Schema:
 
     @property
     def row_ids(self) -> Feature | None:
-        """Return the first feature with the token ids of rows, shape [L], or None."""
+        """Return the first feature of token ids [L], or None."""
         return next((feature for feature in self.token_features if feature.role in OF_TOKENS), None)
 
     def ids_of(self, side: Side) -> Feature | None:
@@ -356,7 +354,7 @@ class Schema:
         return self._of_side(side, lambda spec: spec.values == "mask" and spec.marks_tokens)
 
     def loss_mask_of(self, side: Side) -> Feature | None:
-        """Return the feature that is 1 on the tokens of `side` that are to be learned, or None."""
+        """Return the feature that is 1 on the tokens of `side` to learn, or None."""
         return self._of_side(side, lambda spec: spec.marks_learned)
 
     def _of_side(self, side: Side, fits: Callable[[RoleSpec], bool]) -> Feature | None:

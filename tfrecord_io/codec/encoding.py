@@ -31,9 +31,9 @@ _TAKEN: dict[str, dict[str, Any]] = {
 
 
 def in_order(schema: Schema) -> list[Feature]:
-    """Return the features in record order: by the bytes of their names, except that `text_pair` precedes `text`.
+    """Return the features in record order: by the bytes of their names, but `text_pair` before `text`.
 
-    In general, a name precedes its own prefixes, as in protobuf's Python runtime (upb). Readers accept any order.
+    A name precedes its prefixes, as in protobuf's Python runtime (upb). Readers accept any order.
     """
     return sorted(schema.features, key=lambda feature: feature.name.encode() + b"\xff")
 

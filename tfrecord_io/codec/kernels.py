@@ -40,7 +40,7 @@ def frozen(array: np.ndarray) -> np.ndarray:
 
 @jit
 def load(data: np.ndarray, position: int) -> int:
-    """Load the little-endian uint64 at byte `position`. This function compiles to a single instruction."""
+    """Load the little-endian uint64 at byte `position`, in a single instruction."""
     at, word = np.uint64(position), np.uint64(0)
     for k in range(8):
         word |= np.uint64(data[at + np.uint64(k)]) << np.uint64(8 * k)
@@ -179,8 +179,8 @@ def find_frames(
 ) -> int:
     """Set `begins_N` and `ends_N` to the bounds of N records. Record n is `skips_N[n]` frames after byte `starts_N[n]`.
 
-    Returns: the first n for which a frame extends past byte `stops_N[n]` or is damaged, or N if there is none. Without
-        `check`, crcs are ignored.
+    Returns: the first n with a frame that is damaged or extends past byte `stops_N[n]`, or N. Without `check`, crcs are
+        ignored.
     """
     for n in range(len(starts_N)):
         end = starts_N[n] - 4

@@ -67,7 +67,7 @@ def items(value: Any) -> list[Any]:
 
 
 def text(value: Any, pattern: re.Pattern[str] | None = None) -> str:
-    """Return `value` if it is a string that UTF-8 can encode and that matches the pattern, if there is one."""
+    """Return `value` if it is a string that UTF-8 can encode and that matches the pattern, if any."""
     string: str = _require(value, str, "a string")
     string.encode()  # raises for a lone surrogate
     if pattern is not None and not pattern.match(string):
@@ -159,7 +159,7 @@ def _first_decoded(hints: list[Any], value: Any) -> Any:
 
 
 def checked(value: Any, needed: Mapping[str, Any], others: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return a JSON object after a check of its fields: all in `needed`, and those in `others` that are present."""
+    """Return a JSON object after a check of its fields: all `needed` ones, and any in `others`."""
     fields = mapping(value)
     for name, hint in {**needed, **(others or {})}.items():
         if name in needed or name in fields:

@@ -27,13 +27,13 @@ _COUNTED, _COUNTED_BY_KEY = ("rows_in", "rows_used", "tokens_cut"), ("rejected",
 
 
 def is_filtered(reason: str) -> bool:
-    """Return whether rows with this reason were left out because the user asked for it."""
+    """Return whether rows with this reason were left out on request."""
     return reason.partition(":")[0] in _FILTERED
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Ledger:
-    """Numbers of input rows, in total and by the reason why they were rejected or filtered.
+    """Numbers of input rows, in total and by reason for rejection or filtering.
 
     tokens_cut: tokens of used rows that are in no record, since they were truncated (`pad`) or left over (`concat`).
     fim: numbers of rows for fill-in-the-middle training, by kind (docs/format.md).
@@ -55,7 +55,7 @@ class Ledger:
 
     @property
     def rows_filtered(self) -> int:
-        """Number of rows that were left out on request, including rows that belong to other splits."""
+        """Number of rows left out on request, including rows of other splits."""
         return sum(self.filtered.values())
 
     @property
@@ -64,12 +64,12 @@ class Ledger:
 
     @property
     def filtered_of_split(self) -> dict[str, int]:
-        """Numbers of filtered rows by reason, without rows that belong to other splits."""
+        """Numbers of filtered rows by reason, without rows of other splits."""
         return {reason: rows for reason, rows in self.filtered.items() if reason not in (HELD_OUT, NOT_HELD_OUT)}
 
     @property
     def rows_of_split(self) -> int:
-        """Number of input rows, without those that --hold-out put into other splits."""
+        """Number of input rows, without those in other splits (--hold-out)."""
         return self.rows_in - self.rows_in_other_splits
 
     @classmethod
@@ -92,7 +92,7 @@ class Ledger:
 class Shard:
     """One file. `num_bytes` and `sha256` describe the file as stored; `num_tokens` excludes padding.
 
-    length, task: in a dataset with rows of several lengths, this file's row length and the task that made the file.
+    length, task: the row length, and the task that made the file; None if all rows of the dataset have one length.
     num_unlabelled: number of records with label -1. Comparisons ignore it, because it follows from the file's bytes.
     """
 

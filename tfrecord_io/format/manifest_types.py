@@ -1,4 +1,4 @@
-"""Types of a manifest, and the check that their values agree."""
+"""Types of a manifest, and a check that their values agree."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def shard_name(
 
 
 def former_name(generation: int) -> str:
-    """Return the file name under which an append keeps the manifest of an earlier generation (build or append)."""
+    """Return the file name under which an append keeps the manifest of an earlier generation."""
     return f"manifest-{generation}.json"
 
 
@@ -120,7 +120,7 @@ class TokenizerFacts:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """Description of a dataset: everything a reader needs.
+    """Everything a reader needs to know of a dataset.
 
     `layout`, `source`, `options`, `engines` and `versions` are JSON objects. `generations` is empty before any append.
     """

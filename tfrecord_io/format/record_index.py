@@ -1,4 +1,4 @@
-"""Record index: a small file per uncompressed shard, with which reading can start in its middle (docs/format.md)."""
+"""Index files, which let readers start in the middle of an uncompressed shard (docs/format.md)."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from tfrecord_io.format.ledger import Shard
 from tfrecord_io.shown import some
 
 FOLDER = "index"
-# Records per offset, as many as in the reader's default block. An offset takes 8 bytes.
+# Records per offset, as in the reader's default block.
 STRIDE = 16
 
 _DTYPE = np.dtype("<u8")

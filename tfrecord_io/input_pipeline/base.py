@@ -33,20 +33,20 @@ _KERAS_HUB_SEQ2SEQ = {
 
 
 class InputFunctions(abc.ABC):
-    """Base class of opened datasets and of mixtures. Error messages name the dataset by `root`, its folder."""
+    """Base class of opened datasets and mixtures. Error messages name `root`, the dataset's folder."""
 
     root: str
     manifest: Manifest
 
     @property
     def splits(self) -> Mapping[str, Split]:
-        """Splits by name. A mixture has the splits that all its datasets have, with the shards of all datasets."""
+        """Splits by name. A mixture has the splits that all datasets have, with all their shards."""
         return self.manifest.splits
 
     def tokens_per_example(self, split: str, *, step: int = 0) -> float:
         """Return the mean number of tokens in a training example, without padding. `step` matters only in a mixture.
 
-        Raises: ReaderError if the split does not exist.
+        Raises: as `num_examples`.
         """
         return self._split(split).num_tokens / max(1, self.num_examples(split))
 
@@ -86,7 +86,7 @@ class InputFunctions(abc.ABC):
     ) -> Callable[[tf.distribute.InputContext], tf.data.Dataset]:
         """Return an input function for `strategy.distribute_datasets_from_function`.
 
-        An element of the dataset that it returns is one replica's part of a global batch.
+        An element is one replica's part of a global batch.
 
         Args:
             global_batch_size: number of rows per step over all replicas, a multiple of the number of replicas.
@@ -98,11 +98,10 @@ class InputFunctions(abc.ABC):
             order: "hosts": each host shuffles its share of the shards. "global": a global batch depends only on seed
                 and step, so a run may resume on other hosts and replicas; splits of over 64 MB need an index, which
                 gzip shards lack. In either order, an epoch has every row once.
-            start_step: number of global batches to skip. The following batches equal those of a run from step 0 with
-                the same arguments, hosts and replicas. Shards without an index (gzip) are read from their start.
-            steps: number of steps in the whole training run, for a mixture with `most_epochs`. If a dataset would reach
-                its maximum earlier, an error is raised at once. Without `steps`, the batches end when a dataset reaches
-                its maximum.
+            start_step: number of global batches to skip. The next batches are as in a run from step 0 with the same
+                arguments, hosts and replicas. Shards without an index (gzip) are read from their start.
+            steps: number of steps in the whole training run, for a mixture with `most_epochs`: an error if a dataset
+                would reach its maximum earlier. Without `steps`, the batches end there.
             keep: names of text or bytes columns to add to the elements, string [B]; no TPU accepts strings. With an
                 objective, `keep` may name any features, and elements are (inputs, labels, weights, {name: values}).
             names: new names of the inputs, {current name: new name}, or "keras-hub" for the names in KerasHub's models.
@@ -169,9 +168,9 @@ def _host(context: tf.distribute.InputContext) -> Host:
 
 
 def renamed(dataset: tf.data.Dataset, names: Names | None) -> tf.data.Dataset:
-    """Rename the inputs in a dataset's elements. `names`: as in `input_fn`, or None to keep all names.
+    """Rename the inputs in a dataset's elements. `names`: as in `input_fn`.
 
-    Inputs without a new name keep their names. But "keras-hub" drops them, since KerasHub's models accept no others.
+    Inputs without a new name keep theirs, but "keras-hub" drops them, since KerasHub's models accept no others.
 
     Raises: ReaderError for unknown or duplicate names, or for packed rows with "keras-hub".
     """

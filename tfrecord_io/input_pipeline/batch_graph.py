@@ -1,7 +1,7 @@
 """Build the reader's graph, from a split's shards to batches of features.
 
 Records are shuffled and batched as strings, a quarter of the size of parsed rows (`record_order`, `global_records`).
-Each batch, of one dataset or a mixture, is parsed once and then passed to the objective. Random choices are stateless
+Each batch is parsed once and passed to the objective. Random choices are stateless
 functions of (seed, purpose, host, epoch or batch), so a run can start at any batch.
 """
 
@@ -22,7 +22,7 @@ from tfrecord_io.schema import Feature
 
 
 def build(request: InputRequest, host: Host) -> tf.data.Dataset:
-    """Build one host's input dataset. Each element has the rows of one replica."""
+    """Build one host's input. An element has the rows of one replica."""
     batch_rows = host_plan.element_rows(request.global_batch_size, host)
     first, columns = request.start_step * host.replicas, host.columns(request.global_batch_size)
     num_rows = None

@@ -105,8 +105,8 @@ class _Streams:
     def __init__(
         self, *, sources: Sequence[SplitShards], orders: Sequence[GlobalOrder], columns: range, start_step: int
     ) -> None:
-        # `orders` has the orders of all datasets in the first stage, then in the second, and so on. All datasets are
-        # held in memory, or none is. One function makes all streams, as in `record_order.training_batches`.
+        # `orders` has the orders of all datasets in the first stage, then in the second, .... All datasets are held
+        # in memory, or none is. One function makes all streams, as in `record_order.training_batches`.
         self._columns, self._num_sources = columns, len(sources)
         # The graph for a stage that begins within a window also serves other stages.
         self._order = next((order for order in orders if order.earlier is not None), orders[0])

@@ -40,14 +40,14 @@ Order = Literal["hosts", "global"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Host:
-    """One of `count` hosts that read the input: host number `index`, which feeds `replicas` devices."""
+    """Host number `index` of the `count` hosts that read the input. It feeds `replicas` devices."""
 
     index: int = 0
     count: int = 1
     replicas: int = 1
 
     def columns(self, global_batch_size: int) -> range:
-        """Return this host's row positions in a global batch, whose size must be divisible by the number of hosts."""
+        """Return this host's row positions in a global batch, if its size is a multiple of `count`."""
         rows = global_batch_size // self.count
         return range(self.index * rows, (self.index + 1) * rows)
 
@@ -56,9 +56,9 @@ class Host:
 class Shuffle:
     """How training data is shuffled.
 
-    cycle_length: number of shards that are read at the same time; ignored in the global order.
-    block_length: number of consecutive records that are taken from one shard.
-    window: number of records that are permuted together. A host keeps about three windows of serialized records. In the
+    cycle_length: number of shards read at the same time; ignored in the global order.
+    block_length: number of consecutive records from one shard.
+    window: number of records permuted together. A host keeps about three windows of serialized records. In the
         global order, all hosts share one window.
 
     Raises: ReaderError if a number is not positive.
@@ -74,7 +74,7 @@ class Shuffle:
             check_positive(name, value)
 
     def shared(self, count: int) -> Shuffle:
-        """Divide the open shards and the window among `count` streams: at least 4 shards and 1,024 records for each."""
+        """Divide open shards and window among `count` streams: at least 4 shards and 1,024 records for each."""
         window = max(_LEAST_WINDOW, -(-self.window // count))
         cycle_length = max(_LEAST_OPEN_SHARDS, -(-self.cycle_length // count))
         return dataclasses.replace(self, cycle_length=cycle_length, window=window)
@@ -151,16 +151,14 @@ def mask_name(schema: Schema) -> str:
 
 
 def computes_mask(schema: Schema) -> bool:
-    """Return whether the reader must compute the attention mask, because records store none."""
+    """Return whether the reader must compute the attention mask."""
     return schema.with_role("token_ids") is not None and schema.with_role("attention_mask") is None
 
 
 def resume(
     shard_rows: np.ndarray, *, cycle_length: int, block_length: int, row: int
 ) -> tuple[np.ndarray, np.ndarray, int]:
-    """Compute how to go on reading interleaved shards at row `row` of the output.
-
-    `shard_rows`: number of rows of each shard, int64 [N].
+    """Compute how to go on reading interleaved shards, of `shard_rows` int64 [N], at row `row` of the output.
 
     Returns: the shards that remain, in their new order, and the first row to read of each, both int64 [n]; and the
         number of rows to skip in the first block.

@@ -1,4 +1,4 @@
-"""Order the records of a split, from shards to batches of serialized records, starting at any record.
+"""Order the records of a split, starting at any record.
 
     training (endless)                                              evaluation (every example once)
     epoch ─► shards in this epoch's order ─► interleave             shards in order
@@ -31,7 +31,7 @@ _SHARD_ORDER, _WINDOW_ORDER, OBJECTIVE, MIXTURE_ORDER, BUCKET_ORDER = range(5)
 
 
 def random_stream(seed: int, purpose: int, *positions: int | tf.Tensor) -> tf.Tensor:
-    """Return a seed for stateless random operations, int64 [2], made from a seed, a purpose and positions."""
+    """Derive a seed for stateless random operations, int64 [2]."""
     stream = tf.stack([tf.cast(seed, tf.int64), purpose])
     for position in positions:
         stream = tf.random.experimental.stateless_fold_in(stream, tf.cast(position, tf.int64))
@@ -65,9 +65,9 @@ class Training:
     def begin(self, first_row: int) -> tuple[int, tuple[Any, ...], list[int]]:
         """Compute how to start at row `first_row` of the endless stream.
 
-        Returns: the first epoch that is read from its start; the parts of shards that remain of the epoch before it, as
-            from `shard_reading.pieces`; and for these parts [epoch, first window, rows to skip in this window, rows to
-            skip in the first block].
+        Returns: the first epoch that is read from its start; the rest of the epoch before it, as from
+            `shard_reading.pieces`; and for this rest [epoch, first window, rows to skip in this window, rows to skip in
+            the first block].
         """
         epoch, row = host_plan.locate(first_row, self.source.num_rows, self.host)
         if not row:
@@ -92,10 +92,10 @@ class Training:
 def training_batches(
     sources: Sequence[SplitShards], *, host: Host, shuffle: Shuffle, stages: Sequence[Stage]
 ) -> tf.data.Dataset:
-    """Return batches of serialized records, string [B], from one or several datasets, beginning with the first stage.
+    """Return batches of serialized records, string [B], from one or several datasets.
 
     Windows never cross epochs. TensorFlow prepares every function, so one function makes the streams of all datasets:
-    with one function per dataset, a mixture of 100 datasets would need 18 CPU s instead of 5.
+    for 100 datasets, 5 CPU s instead of 18.
     """
     count, parts = len(sources), [Training(source=source, host=host, shuffle=shuffle) for source in sources]
     begun = [part.begin(row) for stage in stages for part, row in zip(parts, stage.before, strict=True)]
@@ -157,7 +157,7 @@ def in_stages(batches: Callable[[tf.Tensor], tf.data.Dataset], number: int) -> t
 
 
 class PerStream:
-    """Named numbers, texts or arrays for each of several streams, as tensors. `self[i]` returns those of stream i."""
+    """Named values of several streams, as tensors. `self[i]` returns the values of stream i."""
 
     def __init__(self, **values: Sequence[Any]) -> None:
         self._single, self._many, self._ends = {}, {}, {}

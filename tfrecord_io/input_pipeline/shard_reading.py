@@ -47,16 +47,16 @@ class SplitShards:
         return tuple(shard.num_examples for shard in self.shards)
 
     def block_bytes(self, index: int, *, length: int) -> np.ndarray:
-        """Return the byte offset from which to read each block of `length` records of shard number `index`, int64.
+        """Return where to start reading each block of `length` records of shard number `index`: byte offsets, int64.
 
-        Raises: ReaderError if the shard's index is missing, CorruptRecordError if the index is damaged.
+        Raises: ReaderError if the index is missing, CorruptRecordError if it is damaged.
         """
         shard, stride = self.shards[index], self.index_stride
         assert stride is not None, "the caller has checked it"
         path = join(self.root, record_index.file_name(shard.name))
         try:
             with tf.io.gfile.GFile(path, "rb") as file:
-                # One byte more, to detect a longer file.
+                # One more byte detects a longer file.
                 content = bytes(file.read(record_index.num_bytes(shard, stride=stride) + 1))
         except tf.errors.OpError as error:
             raise ReaderError(
@@ -77,7 +77,7 @@ class SplitShards:
 
 
 def pieces(paths_S: tf.Tensor, rows_S: tf.Tensor, first: Any, last: Any) -> tuple[tf.Tensor, ...]:
-    """Return the parts of shards that contain the rows [first, last). `rows_S`: number of rows of each shard.
+    """Return the parts of shards that contain the rows [first, last).
 
     Returns: path, rows of the shard, first row and number of rows of each of n parts: string [n] and three int64 [n].
     """
@@ -145,7 +145,7 @@ def records_at(
 class InputRequest:
     """Checked arguments of `input_fn`, the same on every host.
 
-    sources: shards by dataset; an evaluation has one dataset.
+    sources: one per dataset; an evaluation has one dataset.
     end_step: the step before which the batches end, None if they are endless.
     """
 

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 
 def merge(manifests: Mapping[str, Manifest], *, rates: Mapping[str, Any]) -> Manifest:
-    """Return one manifest for the records of all datasets. `rates`: JSON that the fingerprint covers, too.
+    """Return one manifest for all datasets. Its fingerprint also covers `rates` (JSON).
 
-    The result has the features of the first dataset, and the splits that all datasets have.
+    It has the features of the first dataset, and the splits that all datasets have.
 
     Raises: ReaderError if the datasets' tokenizers or features differ.
     """

@@ -38,10 +38,10 @@ ENDLESS = 1 << 62
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Stage:
-    """Elements [first, last) of a training run (batches, or replicas' parts). The last stage ends at `ENDLESS`.
+    """Elements [first, last) of a training run. The last stage ends at `ENDLESS`.
 
-    rows_PK: the repeating cycle, int64: for each of P elements, the number of rows from each of K datasets.
-    before: number of rows of each dataset in earlier stages.
+    rows_PK: the repeating cycle, int64: rows from each of K datasets in each of P elements.
+    before: rows of each dataset in earlier stages.
     """
 
     first: int
@@ -118,7 +118,7 @@ def rates(
     section 3.5.2). At temperature 1, the default, all examples are equally frequent; higher temperatures make the
     datasets more equal.
 
-    Raises: ReaderError for contradicting arguments, invalid steps, weights or temperature, or missing weights.
+    Raises: ReaderError for contradicting or invalid arguments, or missing weights.
     """
     by_size = {"temperature": temperature, "maximum": maximum}
     options = {"weights": weights, "stages": stages, **by_size}
@@ -176,10 +176,10 @@ def _by_size(num_examples: Mapping[str, int], temperature: float, maximum: int |
 
 
 def cycle(shares: Mapping[str, float], *, rows: int) -> np.ndarray:
-    """Return the shortest repeating pattern of batches that mixes the datasets in these shares, int64 [P, K].
+    """Return the shortest cycle with these shares, int64 [P, K]: rows from each of K datasets in each of P batches.
 
-    It has the number of rows from each of K datasets in each of P batches of `rows` rows. If no pattern of at most
-    4,096 batches has exactly these shares, return the closest one, off by less than 1 row in 4,096 batches.
+    A batch has `rows` rows. If no cycle of at most 4,096 batches has exactly these shares, return the closest one, off
+    by less than 1 row in 4,096 batches.
 
     Raises: ReaderError if a dataset gets less than one row in 4,096 batches.
     """
@@ -201,7 +201,7 @@ def cycle(shares: Mapping[str, float], *, rows: int) -> np.ndarray:
 
 
 def source_seed(seed: int, name: str) -> int:
-    """Return the seed with which a mixture of seed `seed` orders the rows of dataset `name`.
+    """Return the seed for the rows of dataset `name` in a mixture with seed `seed`.
 
     Training on the dataset alone, with this seed and the same `shuffle`, reads its rows in the same order.
     """

@@ -84,8 +84,8 @@ class BoundObjective:
         Args:
             features: the reader's tensors, or the arrays of a batch or of one row. Without `example_weight`, all rows
                 have weight 1.
-            seed: seed for stateless random operations, required for tensors: int64 [2], or the result of `by_row`.
-            rng: random generator for arrays; by default, a new one.
+            seed: for tensors, a seed for stateless random operations: int64 [2], or the result of `by_row`.
+            rng: for arrays; by default, a new generator.
         """
         if seed is not None:  # only tensors need TensorFlow
             from tfrecord_io.objectives.tensor_ops import TensorOps, in_graph

@@ -20,7 +20,7 @@ def classification(*, num_labels: int | None = None) -> base.Objective:
     """Predict a row's label. Labels are int32 [B], or float32 [B] for regression; weights are float32 [B].
 
     A row without a label (class id -1) has weight 0, and label 0, which every loss accepts. If rows have several
-    classes, labels are int32 [B, C], for a sigmoid cross-entropy of logits [B, C].
+    classes, labels are int32 [B, C], for a sigmoid cross-entropy.
 
     Args:
         num_labels: number of classes, if labels are integers without names; by default the largest label plus 1.
@@ -43,9 +43,8 @@ def token_classification() -> base.Objective:
 def span_answers() -> base.Objective:
     """Predict the first and last token of an answer (BERT, arXiv:1810.04805, section 4.2).
 
-    Labels are {feature name: int32 [B]}, with names `start_positions` and `end_positions` in datasets of this library.
-    The Keras model needs outputs of these names, logits [B, L]. Weights are float32 [B]. Both labels of a row without
-    an answer are 0 (section 4.3).
+    Labels are a dict of `start_positions` and `end_positions`, int32 [B], both 0 in a row without an answer (section
+    4.3). The Keras model needs outputs of these names, logits [B, L]. Weights are float32 [B].
     """
     return base.Unbound(_span_answers)
 
@@ -213,7 +212,6 @@ def segment_attention_mask(segment_ids_BL: Any, *, causal: bool) -> Any:
     Args:
         segment_ids_BL: integers [B, L] of TensorFlow, JAX or NumPy: 1, 2, ... on the tokens of each segment, 0 on
             padding.
-        causal: whether a token sees only itself and earlier tokens.
     """
     seen_BLL = segment_ids_BL[:, :, None] == segment_ids_BL[:, None, :]
     mask_BLL = seen_BLL & (segment_ids_BL > 0)[:, None, :]

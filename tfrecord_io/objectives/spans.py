@@ -183,10 +183,10 @@ class _Corruption:
 
 
 def draw_spans(length_B: Any, counts: SpanCounts, ops: Any) -> tuple[Any, Any]:
-    """Draw the hidden spans of B texts of `length_B` tokens, at most L. All possible spans are equally likely.
+    """Draw the hidden spans of B texts of `length_B` tokens, at most L, all equally likely.
 
-    The numbers of tokens and spans are those of T5's `random_spans_noise_mask`. But T5's function always begins with a
-    gap and ends with a span, and so hides the last token of every text.
+    T5's `random_spans_noise_mask` has the same numbers of tokens and spans, but always begins with a gap and ends with
+    a span, and so hides the last token of every text.
 
     Returns: two masks, bool [B, L + 1]: the first token of each span, and all hidden tokens. The last column is False.
     """

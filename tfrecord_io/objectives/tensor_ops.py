@@ -1,6 +1,6 @@
 """The operations of `base.NumpyOps` on tensors, with draws from a stateless seed.
 
-With a seed of int64 [2], the draws are those of `tf.random`. A seed from `by_row`, int64 [3], also contains the number
+With a seed of int64 [2], draws are as in `tf.random`. A seed from `by_row`, int64 [3], also contains the number
 of the first row in the global batch, so that the draws of a replica are a slice of the whole batch's draws. Philox
 (Salmon et al., Parallel Random Numbers, 2011) can start at any multiple of four numbers, so this costs nothing.
 """

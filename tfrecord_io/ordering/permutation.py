@@ -28,7 +28,7 @@ def grid(limit: int) -> tuple[int, int]:
 
 
 def permuted(numbers: Any, key: Key, ops: Any, *, limit: Any, grid: Any) -> Any:
-    """Permute `numbers`, int64 [N], which are below `limit` (an int or tensor). `grid`: the result of `grid(limit)`."""
+    """Permute `numbers`, int64 [N] below `limit` (an int or tensor). `grid`: the result of `grid(limit)`."""
     rows, columns = grid[0], grid[1]
 
     def two_rounds(turn: Any, left: Any, right: Any) -> tuple[Any, Any]:
@@ -52,14 +52,14 @@ def key(*numbers: int) -> Key:
 
 
 def folded(key: Key, numbers: Any, ops: Any) -> Key:
-    """Derive a key from `key` and each of `numbers`, int64 [N], which have at most 63 bits."""
+    """Derive a key from `key` and each of `numbers`, int64 [N] of at most 63 bits."""
     low, high = numbers & _WORD, ops.shifted(numbers, 32)
     first = _mixed(_mixed(low ^ key[0], ops) ^ high, ops)
     return first, _mixed(_mixed((low + key[1]) & _WORD, ops) ^ high ^ _GOLDEN, ops)
 
 
 def hashed(key: Key, numbers: Any, ops: Any) -> Any:
-    """Return a 32-bit hash, with this key, for each of `numbers`, int64 [N], which have at most 63 bits."""
+    """Return a keyed 32-bit hash of each of `numbers`, int64 [N] of at most 63 bits."""
     return folded(key, numbers, ops)[0]
 
 

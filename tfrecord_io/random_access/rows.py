@@ -36,7 +36,7 @@ def open(root: str | os.PathLike[str], *, check: bool = True) -> Data:
 
     Raises:
         ReaderError: the manifest or a shard is missing, or a shard has a wrong size.
-        ManifestError: the manifest is invalid or has a newer major version.
+        ManifestError: the manifest is invalid.
     """
     folder, name = manifests.folder_and_name(os.fspath(root))
     storage = storages.at(folder)

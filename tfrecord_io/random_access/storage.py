@@ -1,6 +1,6 @@
 """Read byte ranges of files: `os.pread` on a local disk, ranged requests elsewhere.
 
-A storage can be pickled, works in forked processes, and can be read by several threads.
+A storage can be pickled, and read by forked processes and several threads. Its methods raise OSError.
 """
 
 import abc
@@ -42,21 +42,21 @@ class Storage(abc.ABC):
 
     @abc.abstractmethod
     def sizes(self, names: Collection[str]) -> dict[str, int]:
-        """Return the sizes in bytes of the files that exist, by name. Raises: OSError if they cannot be listed."""
+        """Return the sizes in bytes of the files that exist, by name."""
 
     @abc.abstractmethod
     def read(self, name: str, *, most: int) -> bytes:
-        """Return the first `most` bytes of a file, or all of a shorter file. Raises: OSError if it cannot be read."""
+        """Return the first `most` bytes of a file, or all of a shorter file."""
 
     def read_range(self, name: str, start: int, stop: int) -> np.ndarray:
-        """Return bytes [start, stop) of a file, uint8, or fewer at its end. Raises: OSError if it cannot be read."""
+        """Return bytes [start, stop) of a file, uint8, or fewer at its end."""
         return self.read_ranges([name], np.array([start]), np.array([stop]))[0]
 
     @abc.abstractmethod
     def read_ranges(self, names: Sequence[str], starts_R: np.ndarray, stops_R: np.ndarray) -> tuple[np.ndarray, int]:
         """Return ranges of bytes, concatenated, and the number of ranges before the first truncated one.
 
-        Range r has bytes [starts_R[r], stops_R[r]) of file names[r]. Raises: OSError if a file cannot be read.
+        Range r has bytes [starts_R[r], stops_R[r]) of file names[r].
         """
 
 
