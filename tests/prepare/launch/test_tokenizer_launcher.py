@@ -4,7 +4,7 @@ import functools
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,29 +49,21 @@ def train(output: object, kind: str, style: str | None = None, **changes: Any) -
 def conversations(folder: Path, form: str) -> dict[str, Any]:
     """The reviews as conversations of a form, in a file; return the changes to a request."""
     asked = "Which?"
-    rows: list[dict[str, Any]] = [
-        {
-            "conversations": [{"from": "human", "value": asked}, {"from": "gpt", "value": text}],
-            "messages": [
-                {"role": "user", "content": [{"type": "text", "text": asked}]},
-                {"role": "assistant", "content": text},
-            ],
-            "prompt": asked,
-            "completion": text,
-        }
-        for text in reviews()
-    ]
-    names = ("prompt", "completion") if form == "prompt" else (form,)
-    path = folder / f"{form}.jsonl"
-    path.write_text("".join(json.dumps({name: row[name] for name in names}) + "\n" for row in rows))
-    return {"source": {"dataset": str(path)}}
+    user = {"role": "user", "content": [{"type": "text", "text": asked}]}
+    row_of: dict[str, Callable[[str], dict[str, Any]]] = {
+        "conversations": lambda text: {form: [{"from": "human", "value": asked}, {"from": "gpt", "value": text}]},
+        "messages": lambda text: {form: [user, {"role": "assistant", "content": text}]},
+        "prompt": lambda text: {"prompt": asked, "completion": text},
+    }
+    return {
+        "source": {"dataset": str(building.source(folder, **{form: [*map(row_of[form], reviews())]}) / f"{form}.jsonl")}
+    }
 
 
 @pytest.mark.parametrize("form", ["conversations", "messages", "prompt"])
 def test_conversations_are_learned_by_what_is_said_in_them(form: str, tmp_path: Path) -> None:
     texts = [each for text in reviews() for each in ("Which?", text)]
-    plain = tmp_path / "plain.jsonl"
-    plain.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    plain = building.source(tmp_path, plain=[{"text": text} for text in texts]) / "plain.jsonl"
     expected = train(tmp_path / "expected", "byte-bpe", source={"dataset": str(plain)})
     found = train(tmp_path / "found", "byte-bpe", **conversations(tmp_path, form))
     assert found.evaluation == expected.evaluation
@@ -192,15 +184,8 @@ def test_the_guides_recipe() -> None:
 
 def test_options_are_in_the_files(tmp_path: Path) -> None:
     template = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
-    trained = train(
-        tmp_path,
-        "wordpiece",
-        special_tokens=("<a>", "[MASK]"),
-        max_length=77,
-        chat_template=template,
-        lowercase=False,
-        min_frequency=3,
-    )
+    options = {"special_tokens": ("<a>", "[MASK]"), "max_length": 77, "lowercase": False, "min_frequency": 3}
+    trained = train(tmp_path, "wordpiece", chat_template=template, **options)
     tokenizer = opened(tmp_path)
     assert tokenizer.convert_tokens_to_ids("<a>") == 5
     assert "<a>" in tokenizer.all_special_tokens
@@ -212,10 +197,9 @@ def test_options_are_in_the_files(tmp_path: Path) -> None:
 
 
 def table(folder: Path, texts: Sequence[str | None], **columns: Any) -> str:
-    pq.write_table(
-        pa.table({"text": pa.array(texts, pa.string()), **columns}), folder / "rows.parquet", row_group_size=50
-    )
-    return str(folder / "rows.parquet")
+    rows, path = pa.table({"text": pa.array(texts, pa.string()), **columns}), folder / "rows.parquet"
+    pq.write_table(rows, path, row_group_size=50)
+    return str(path)
 
 
 def test_the_first_texts_are_measured(tmp_path: Path) -> None:
@@ -267,12 +251,7 @@ class TestBadInput:
             ("byte-bpe", {"vocab_size": 200}, "this style already has 257 special tokens and bytes", "more than 257"),
             ("wordpiece", {"vocab_size": 30}, "and the characters of the texts", "larger --vocab-size"),
             ("unigram", {"vocab_size": 30}, "and the characters of the texts", "larger --vocab-size"),
-            (
-                "unigram",
-                {"style": "t5", "vocab_size": 100},
-                "this style already has 103 special tokens",
-                "more than 103",
-            ),
+            ("unigram", {"style": "t5", "vocab_size": 100}, "already has 103 special tokens", "more than 103"),
         ],
     )
     def test_a_vocabulary_without_room_says_how_much_it_needs(
