@@ -31,9 +31,7 @@ def resolved(output: Path) -> OpenJob:
     return building.resolved(request(str(output)))
 
 
-def test_rows_without_text_stop_the_build_with_their_number_and_the_first_three(
-    with_nulls: Path, tmp_path: Path
-) -> None:
+def test_rows_without_text_stop_the_build_with_number_and_first_three(with_nulls: Path, tmp_path: Path) -> None:
     cause, remedy = building.command("build", with_nulls, *building.options(tmp_path / "out")).error
     assert cause == (
         "4 of 20 rows cannot be used (train: text is null in 4), such as row 4 of train.jsonl (text is null), "

@@ -93,9 +93,7 @@ def test_what_a_killed_process_left_half_written_is_swept_away(finished: Path, i
 
 
 @pytest.mark.slow
-def test_another_split_is_added_the_first_stays_and_each_may_be_asked_for_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_split_is_added_and_each_is_known_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = result(build(tmp_path / "out", split="train"))
     before = building.files(tmp_path / "out")
     second = result(build(tmp_path / "out", split="validation"))
@@ -119,9 +117,7 @@ def test_another_split_is_added_the_first_stays_and_each_may_be_asked_for_again(
         ("without work folder", {"compression": "gzip"}, f'now "gzip"; versions.zlib: was null, now "{ZLIB}"'),
     ],
 )
-def test_another_request_is_refused_and_names_what_differs(
-    finished: Path, state: str, changes: dict[str, Any], listed: str
-) -> None:
+def test_another_request_names_what_differs(finished: Path, state: str, changes: dict[str, Any], listed: str) -> None:
     if state == "unfinished":
         (finished / "manifest.json").unlink()
     elif state == "without work folder":
@@ -237,9 +233,7 @@ def reserved(output: Path, *, num_rows: int = 10) -> tuple[OpenJob, ShardTask]:
     return resolved, ShardTask(split="train", index=0, count=1, num_rows=num_rows, pieces=pieces)
 
 
-def test_a_worker_whose_job_is_cleared_away_writes_nothing_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_whose_job_is_cleared_writes_nothing_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def clear_behind(*args: Any, **kwargs: Any) -> Any:
         shard = written(*args, **kwargs)
         Path(resolved.job.work_path(reservation.JOB_FILE)).unlink()
@@ -349,9 +343,7 @@ def test_a_damaged_manifest_is_named(finished: Path) -> None:
 
 @pytest.mark.parametrize("names", [["notes.txt"], ["manifest.json", "index.html"], ["tokenizer"], [".hidden"]])
 @pytest.mark.parametrize("overwrite", [None, True])
-def test_a_folder_that_holds_something_else_is_left_alone(
-    tmp_path: Path, names: list[str], overwrite: bool | None
-) -> None:
+def test_a_folder_with_something_else_is_left_alone(tmp_path: Path, names: list[str], overwrite: bool | None) -> None:
     output = tmp_path / "out"
     output.mkdir()
     for name in names:

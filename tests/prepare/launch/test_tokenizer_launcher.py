@@ -23,16 +23,18 @@ from tests import building
 from tests.support.texts import MULTI_SCRIPT, reviews
 from tfrecord_io.errors import ColumnError, ConfigError, OutputError, PrepError, SourceError
 
-ENGINES = {
-    ("wordpiece", "bert"): "wordpiece",
-    ("unigram", "albert"): "unigram",
-    ("unigram", "t5"): "unigram",
-    ("byte-bpe", "gpt2"): "fastokens",
-    ("byte-bpe", "roberta"): "fastokens",
-    ("byte-bpe", "llama"): "fastokens",
-    ("bpe", "llama"): "gigatoken",
+ENGINES = {"wordpiece": "wordpiece", "unigram": "unigram", "byte-bpe": "fastokens", "bpe": "gigatoken"}
+# Kinds and styles, and the special tokens of a row of two texts.
+SPECIAL = {
+    ("wordpiece", "bert"): ["[CLS]", "[SEP]", "[SEP]"],
+    ("unigram", "albert"): ["[CLS]", "[SEP]", "[SEP]"],
+    ("unigram", "t5"): ["</s>", "</s>"],
+    ("byte-bpe", "gpt2"): [],
+    ("byte-bpe", "roberta"): ["<s>", "</s>", "</s>", "</s>"],
+    ("byte-bpe", "llama"): ["<|begin_of_text|>", "<|begin_of_text|>"],
+    ("bpe", "llama"): ["<s>", "<s>"],
 }
-COMBINATIONS = list(ENGINES)
+COMBINATIONS = list(SPECIAL)
 TRAIN = str(building.REVIEWS / "train.jsonl")
 
 
@@ -95,7 +97,7 @@ class TestEveryStyle:
     @pytest.mark.engines
     def test_a_fast_engine_serves_a_vocabulary_of_the_size_that_was_asked_for(self, kind: str, style: str) -> None:
         folder, trained = made(kind, style)
-        assert trained.evaluation.engine == ENGINES[kind, style]
+        assert trained.evaluation.engine == ENGINES[kind]
         tokenizer = opened(folder)
         assert len(tokenizer) == trained.vocab_size == 800
         assert sorted(tokenizer.get_vocab().values()) == list(range(800))
@@ -135,7 +137,7 @@ for words in json.loads(sys.argv[1]):
 
 @pytest.mark.slow
 def test_neither_threads_nor_another_process_change_a_byte(tmp_path: Path) -> None:
-    combinations = [each for each in COMBINATIONS if each[0] != "unigram"]
+    combinations = [("wordpiece", "bert"), ("byte-bpe", "gpt2"), ("bpe", "llama")]
     options = ["--vocab-size", "800", "--workers", "1"]
     words = [
         ["tokenizer", TRAIN, "--output", f"{tmp_path}/{kind}-{style}", "--kind", kind, "--style", style, *options]
@@ -161,15 +163,7 @@ def test_a_row_has_the_special_tokens_of_its_style() -> None:
         key: tokenizer.convert_ids_to_tokens(tokenizer("so", "so")["input_ids"]) for key, tokenizer in rows.items()
     }
     special = {key: [each for each in row if each in rows[key].all_special_tokens] for key, row in tokens.items()}
-    assert special == {
-        ("wordpiece", "bert"): ["[CLS]", "[SEP]", "[SEP]"],
-        ("unigram", "albert"): ["[CLS]", "[SEP]", "[SEP]"],
-        ("unigram", "t5"): ["</s>", "</s>"],
-        ("byte-bpe", "gpt2"): [],
-        ("byte-bpe", "roberta"): ["<s>", "</s>", "</s>", "</s>"],
-        ("byte-bpe", "llama"): ["<|begin_of_text|>", "<|begin_of_text|>"],
-        ("bpe", "llama"): ["<s>", "<s>"],
-    }
+    assert special == SPECIAL
     assert rows["wordpiece", "bert"]("so", "so")["token_type_ids"][-1] == 1
     assert rows["unigram", "t5"].convert_tokens_to_ids("<extra_id_0>") == 799
     assert (rows["byte-bpe", "gpt2"].model_max_length, rows["wordpiece", "bert"].model_max_length) == (1024, 512)
@@ -263,9 +257,7 @@ class TestBadInput:
         assert remedy in refused.value.remedy
         assert not (tmp_path / "out").exists()
 
-    def test_a_vocabulary_larger_than_the_text_can_give_is_said(
-        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
-    ) -> None:
+    def test_too_large_a_vocabulary_is_said(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         for kind in ("wordpiece", "unigram"):
             trained = train(tmp_path / kind, kind, vocab_size=50_000)
             assert trained.vocab_size < 10_000
