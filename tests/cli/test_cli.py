@@ -2,6 +2,7 @@
 
 import errno
 import functools
+import itertools
 import json
 import logging
 import os
@@ -99,9 +100,7 @@ def test_characters_that_the_outputs_encoding_lacks_are_replaced(tmp_path: Path)
     assert (ended.status, "text: gr??er" in ended.out) == (0, True), ended.err
 
 
-def test_a_misspelt_column_is_said_while_the_tokenizer_is_loading(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_misspelt_column_is_said_while_a_tokenizer_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     over = threading.Event()
     seams.put(monkeypatch, resolve_tokenizer=lambda config, **_: over.wait(limits.ANSWER))
     cause, remedy = build(tmp_path / "out", text_column="txt").error
@@ -142,9 +141,7 @@ def test_a_dataset_may_be_named_by_its_manifest(command: str, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("name", ["stanfordnlp/imdb", "new", "."])
-def test_doctor_takes_nothing_but_a_finished_dataset_for_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_doctor_accepts_finished_datasets_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.chdir(tmp_path)
     cause, remedy = building.command("doctor", name).error
     assert cause == f"{name}: not the folder of a finished dataset (doctor does not look for datasets on the Hub)"
@@ -157,21 +154,17 @@ def test_doctor_looks_at_a_local_dataset_as_a_tpu_vm_would() -> None:
     assert found.out == building.command("doctor", reviews(), "--global-batch-size", 32, "--tpu", "vm").out
 
 
-@pytest.mark.parametrize("command", ["build", "plan"])
 @pytest.mark.engines
-def test_which_engine_serves_is_said_and_why_it_is_slow(tmp_path: Path, zoo: Zoo, command: str) -> None:
+def test_which_engine_serves_is_said_and_why_it_is_slow(tmp_path: Path, zoo: Zoo) -> None:
     """Another release of `tokenizers`, or a missing package, would silently be ten times slower."""
-    output = ["--output", tmp_path / "out"]
-    fast = building.command(command, REVIEWS, "--tokenizer", building.tokenizer(), *output)
-    assert "tokenized with the engine wordpiece" in fast.err + fast.out
+    fast = building.command("plan", REVIEWS, "--tokenizer", building.tokenizer())
+    assert "tokenized with the engine wordpiece" in fast.out
     assert "no fast engine" not in fast.err
-    slow = building.command(command, REVIEWS, "--tokenizer", zoo.path("slow_byt5"), *output, "--overwrite")
+    slow = build(tmp_path / "slow", tokenizer=zoo.path("slow_byt5"))
     assert "warning: no fast engine can make these rows" in slow.err
     assert all(f"{engine}: " in slow.err for engine in ("wordpiece", "unigram", "fastokens", "gigatoken"))
-    named = building.command(
-        command, REVIEWS, "--tokenizer", building.tokenizer(), "--engine=hf", *output, "--overwrite"
-    )
-    assert "tokenized with the engine hf" in named.err + named.out
+    named = build(tmp_path / "named", engine="hf")
+    assert "tokenized with the engine hf" in named.err
     assert "no fast engine" not in named.err, "it was asked for"
 
 
@@ -191,35 +184,19 @@ class TestOptions:
     """What can be typed, frozen: a change here is a change for everybody who has typed it."""
 
     def test_the_commands_and_their_options_are_these(self) -> None:
-        found = {
-            name: sorted(
-                spelling
-                for parameter in command.params
-                if isinstance(parameter, click.Option)
-                for spelling in (*parameter.opts, *parameter.secondary_opts)
-            )
-            for name, command in commands.main.commands.items()
-        }
+        found = {}
+        for name, command in commands.main.commands.items():
+            options = [each for each in command.params if isinstance(each, click.Option)]
+            found[name] = sorted(itertools.chain(*([*each.opts, *each.secondary_opts] for each in options)))
         progress = {name: ["--no-progress"] * (name in PROGRESS) for name in OPTIONS}
-        assert found == {name: sorted([*options, *MESSAGES, *progress[name]]) for name, options in OPTIONS.items()}
+        assert found == {name: sorted([*words, *MESSAGES, *progress[name]]) for name, words in OPTIONS.items()}
 
     def test_defaults_are_these(self) -> None:
         found = commands.main.commands["build"].make_context("build", ["x", "--tokenizer=t", "--output=o"]).params
         given = {name: value for name, value in found.items() if value not in (None, (), "", False, ("x",), "t", "o")}
-        assert given == {
-            "decontaminate_words": 13,
-            "long_documents": "split",
-            "fim_spm_rate": 0.5,
-            "layout": "pad",
-            "truncation": "longest_first",
-            "remainder": "pad",
-            "special_tokens": "eos",
-            "shard_size": "100MB",
-            "compression": "none",
-            "shuffle": True,
-            "engine": "auto",
-            "resume": True,
-        }
+        defaults = {"decontaminate_words": 13, "long_documents": "split", "fim_spm_rate": 0.5, "layout": "pad"}
+        defaults |= {"truncation": "longest_first", "remainder": "pad", "special_tokens": "eos", "shard_size": "100MB"}
+        assert given == {**defaults, "compression": "none", "shuffle": True, "engine": "auto", "resume": True}
 
     def test_a_line_of_build_becomes_a_plan_by_one_word(self, tmp_path: Path) -> None:
         line = (REVIEWS, *building.options(tmp_path / "out", split="validation", num_proc=1, overwrite=True))
@@ -293,14 +270,9 @@ class TestJson:
             made = {"examples": split.num_examples, "tokens": split.num_tokens, "bytes": split.num_bytes}
             ledgers = [{"shard": shard.name, **shard.ledger.to_json()} for shard in split.shards]
             splits[name] = {**made, "shards": len(split.shards), **split.ledger.to_json(), "ledgers": ledgers}
-        assert summary == {
-            "manifest_sha256": manifest.digest(facts),
-            "shards_made": sum(len(split.shards) for split in facts.splits.values()),
-            "shards_kept": 0,
-            "engines": facts.engines,
-            "fingerprint": facts.fingerprint,
-            "splits": splits,
-        }
+        whole = {"manifest_sha256": manifest.digest(facts), "engines": facts.engines, "fingerprint": facts.fingerprint}
+        shards = {"shards_made": sum(len(split.shards) for split in facts.splits.values()), "shards_kept": 0}
+        assert summary == {**whole, **shards, "splits": splits}
 
 
 class TestBadInput:
@@ -364,9 +336,7 @@ class TestBadOutput:
             ("nothing://bucket/out", "this address cannot be opened", f"a local folder or a {ADDRESS} address"),
         ],
     )
-    def test_a_place_that_cannot_hold_a_folder_is_named(
-        self, tmp_path: Path, output: str, cause: str, remedy: str
-    ) -> None:
+    def test_a_place_without_folders_is_named(self, tmp_path: Path, output: str, cause: str, remedy: str) -> None:
         (tmp_path / "file").write_bytes(b"mine")
         path = output if "://" in output else str(tmp_path / output)
         error = build(path).error
@@ -428,11 +398,9 @@ class TestDisk:
         assert remedy == "choose an --output that you may write to"
 
 
-INTERRUPTED = ("interrupted", "run the same command again")
-BUILD_INTERRUPTED = (
-    "interrupted before the dataset was complete",
-    "run the same command again; finished shards are kept",
-)
+AGAIN = "run the same command again"
+INTERRUPTED = ("interrupted", AGAIN)
+BUILD_INTERRUPTED = ("interrupted before the dataset was complete", f"{AGAIN}; finished shards are kept")
 
 
 @pytest.fixture(scope="module")
@@ -446,9 +414,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("stop", "workers"), [(signal.SIGINT, 1), (signal.SIGKILL, 2)])
-def test_a_build_that_is_stopped_can_be_finished_later(
-    tmp_path: Path, large: Path, stop: signal.Signals, workers: int
-) -> None:
+def test_a_stopped_build_can_be_finished(tmp_path: Path, large: Path, stop: signal.Signals, workers: int) -> None:
     output = tmp_path / "out"
     options = building.options(output, label_column="label", shard_size="10kB", workers=workers)
     with building.started(building.program("build", large, *options), output, shards=3) as process:
@@ -491,16 +457,12 @@ SECRET_PLACE = "https://me:hush@host/file.parquet?X-Goog-Signature=hush"
 
 
 @pytest.mark.parametrize("command", sorted(OPTIONS))
-def test_what_nobody_foresaw_is_two_lines_without_secrets_and_a_traceback_only_if_asked_for(
-    command: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unknown_error_is_two_lines_without_secrets(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = RuntimeError(f"no\x1b[2J way to open {SECRET_PLACE}")
+    launched = ("launcher.open_request", "estimate.estimate", "doctor.diagnose", "tokenizer_launcher.train_tokenizer")
     for where in (
-        "launch.launcher.open_request",
-        "launch.estimate.estimate",
+        *(f"launch.{each}" for each in launched),
         "dataset.own_files.require_manifest",
-        "launch.doctor.diagnose",
-        "launch.tokenizer_launcher.train_tokenizer",
         "report.report.of_dataset",
     ):
         monkeypatch.setattr(f"pipelines.prepare.{where}", seams.raising(wrong))
@@ -524,21 +486,17 @@ def test_what_nobody_foresaw_is_two_lines_without_secrets_and_a_traceback_only_i
     assert not {"hush", "\x1b"} & {long.err[at : at + size] for size in (1, 4) for at in range(len(long.err))}
 
 
-def test_a_warning_shows_no_secret_and_does_nothing_to_the_terminal(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_warning_shows_no_secret_and_no_escape_sequence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def warn(*args: object, **kwargs: object) -> None:
-        logging.getLogger("pipelines.prepare.launch.launcher").warning(
-            "%s: column %r is\x1b[2J gone", SECRET_PLACE, "a\u202eb"
-        )
+        log = logging.getLogger("pipelines.prepare.launch.launcher")
+        log.warning("%s: column %r is\x1b[2J gone", SECRET_PLACE, "a\u202eb")
         raise OutputError("x", remedy="y")
 
     seams.put(monkeypatch, open_request=warn)
     outcome = build(tmp_path / "out")
-    assert outcome.err.splitlines()[0] == (
-        r"warning: https://...@host/file.parquet?...: column 'a\u202eb' is\x1b[2J gone"
-    )
+    expected = r"warning: https://...@host/file.parquet?...: column 'a\u202eb' is\x1b[2J gone"
+    assert outcome.err.splitlines()[0] == expected
 
 
 def test_verbose_logs_of_any_library_show_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:

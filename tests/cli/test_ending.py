@@ -66,9 +66,7 @@ class Finalized:
 
 @pytest.mark.parametrize(("number", "error"), [(signal.SIGTERM, TerminatedError), (signal.SIGINT, KeyboardInterrupt)])
 @pytest.mark.parametrize("place", ["callback", "finalizer"])
-def test_a_signal_is_raised_after_a_callback_that_discards_exceptions(
-    place: str, number: signal.Signals, error: type[BaseException]
-) -> None:
+def test_a_signal_outlasts_a_callback(place: str, number: signal.Signals, error: type[BaseException]) -> None:
     ends: list[str] = []
 
     def interrupted() -> None:

@@ -15,13 +15,7 @@ PLURAL = re.compile(
 NEVER_ONE = (
     *("its {count:,} files", "its first {count:,} files", "fewer than %s words", "most_rows:,} short rows"),
     *("'name')} rows of", "texts = ", "{len(lines):,} lines", "%s text files", "text columns, expected one"),
-    *(
-        "{len(datasets)} datasets",
-        "multiple of the {",
-        "{name!r} splits texts",
-        "{splits} examples",
-        "use batches of {",
-    ),
+    *("{len(datasets)} datasets", "multiple of the {", "{name!r} splits texts", "{splits} examples", "use batches of"),
 )
 
 

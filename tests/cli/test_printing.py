@@ -54,9 +54,7 @@ def _estimate(**changes: Any) -> Estimate:
 
 
 @pytest.mark.parametrize(("filtered", "other", "shown"), [(30, 0, "100 30"), (0, 40, "60"), (30, 40, "60 30")])
-def test_rows_of_other_splits_are_not_counted_and_filtered_ones_have_a_column(
-    filtered: int, other: int, shown: str
-) -> None:
+def test_rows_of_other_splits_do_not_count_and_filtered_ones_do(filtered: int, other: int, shown: str) -> None:
     told = printed(printing.estimates, [_estimate(rows_filtered=filtered, rows_in_other_splits=other)], free=None)
     head, row = (next(line for line in told.splitlines() if word in line) for word in ("rejected", "train"))
     assert ("filtered" in head) == bool(filtered)
@@ -111,11 +109,8 @@ def test_the_summary_counts_what_was_made(tmp_path: Path) -> None:
     train = building.read_manifest(reviews()).splits["train"]
     cells = next(re.split(" {2,}", line.strip()) for line in text.splitlines() if line.strip().startswith("train"))
     assert cells[:4] == ["train", "320", "0", "320"]
-    assert [int(cell.replace(",", "")) for cell in cells[4:7]] == [
-        train.num_tokens,
-        train.ledger.tokens_cut,
-        len(train.shards),
-    ]
+    numbers = [train.num_tokens, train.ledger.tokens_cut, len(train.shards)]
+    assert [int(cell.replace(",", "")) for cell in cells[4:7]] == numbers
     assert cells[7] == decimal(train.num_bytes)
     assert re.search(r"4 shards made, 0 kept from before, in \d+\.\d s \(fingerprint [0-9a-f]{12}\)", text)
     assert "400 rows tokenized with the engine wordpiece" in text
@@ -158,12 +153,8 @@ def test_on_a_terminal_there_is_a_bar_that_goes_away(tmp_path: Path) -> None:
 
 
 # What names and texts may hold: markup, emoji codes, escape sequences, directions, halves of surrogate pairs.
-NASTY = st.one_of(
-    st.text(max_size=40),
-    st.sampled_from(
-        ["[/INST]", "[neg]", "[x", ":heart:", "\x1b[2J\x1b]0;x\x07", "\u202etxt", "a\tb\r\nc", "\ud800", "\x9b"]
-    ),
-)
+SIGNS = ["[/INST]", "[neg]", "[x", ":heart:", "\x1b[2J\x1b]0;x\x07", "\u202etxt", "a\tb\r\nc", "\ud800", "\x9b"]
+NASTY = st.one_of(st.text(max_size=40), st.sampled_from(SIGNS))
 CONTROLS = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
@@ -204,18 +195,11 @@ def test_traced_rows_are_shown_whatever_is_in_them(name: str, text: str, file: s
 @given(NASTY, NASTY, NASTY)
 def test_a_manifest_is_shown_whatever_its_names_are(split: str, label: str, reason: str) -> None:
     made = building.read_manifest(reviews())
-    shard = dataclasses.replace(
-        made.splits["train"].shards[0],
-        name=split,
-        ledger=dataclasses.replace(made.splits["train"].shards[0].ledger, rejected={reason: 3}),
-    )
-    nasty = dataclasses.replace(
-        made,
-        name=label,
-        label_names=(label, "other"),
-        splits={split: dataclasses.replace(made.splits["train"], shards=(shard,))},
-        tokenizer=dataclasses.replace(made.tokenizer, name=reason),
-    )
+    train, tokenizer = made.splits["train"], dataclasses.replace(made.tokenizer, name=reason)
+    ledger = dataclasses.replace(train.shards[0].ledger, rejected={reason: 3})
+    shards = (dataclasses.replace(train.shards[0], name=split, ledger=ledger),)
+    changes = {"label_names": (label, "other"), "splits": {split: dataclasses.replace(train, shards=shards)}}
+    nasty = dataclasses.replace(made, name=label, tokenizer=tokenizer, **changes)  # type: ignore[arg-type]
     told = printed(printing.manifest_tables, nasty)
     for text in (split, label):
         assert_shown(text, told)

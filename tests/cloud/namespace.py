@@ -38,29 +38,17 @@ def run(arguments: list[str], proxy: Proxy, folder: Path, **environment: str) ->
     script = 'mount --bind "$1" /etc/hosts && shift && exec "$@"'
     inside = [sys.executable, "-m", "tests.cloud.namespace", str(proxy.adopting), sys.executable, *arguments]
     without = {name for name in os.environ if name.lower().endswith("_proxy")}
-    return subprocess.run(
-        [*entering(), "sh", "-c", script, "sh", str(hosts), *inside],
-        env={
-            **{name: value for name, value in processes.environment().items() if name not in without},
-            "CURL_CA_BUNDLE": str(proxy.ca_file),
-            "GOOGLE_AUTH_TOKEN_FOR_TESTING": "nobody",
-            "NO_GCE_CHECK": "true",
-            **environment,
-        },
-        capture_output=True,
-        text=True,
-        timeout=limits.PROCESS,
-    )
+    google = {"CURL_CA_BUNDLE": str(proxy.ca_file), "GOOGLE_AUTH_TOKEN_FOR_TESTING": "nobody", "NO_GCE_CHECK": "true"}
+    kept = {name: value for name, value in processes.environment().items() if name not in without}
+    words = [*entering(), "sh", "-c", script, "sh", hosts, *inside]
+    return processes.run(words, env={**kept, **google, **environment})
 
 
 @functools.cache
 def entering() -> tuple[str, ...]:
     for words in (("unshare", "-mn"), ("unshare", "-Urmn")):
         attempt = [*words, "mount", "--bind", "/etc/hosts", "/etc/hosts"]
-        if (
-            shutil.which("unshare")
-            and subprocess.run(attempt, capture_output=True, timeout=limits.ANSWER).returncode == 0
-        ):
+        if shutil.which("unshare") and processes.run(attempt, timeout=limits.ANSWER).returncode == 0:
             return words
     return ()
 

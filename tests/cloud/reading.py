@@ -67,14 +67,9 @@ def batches_in_global_order(root: str, *, steps: int) -> list[str]:
 
 def records(root: str) -> dict[str, list[str]]:
     """The records of each shard, as TensorFlow reads them by itself."""
-    return {
-        name: [
-            hashlib.sha256(record).hexdigest()
-            for record in tf.data.TFRecordDataset(f"{root}/{name}").as_numpy_iterator()
-        ]
-        for name in sorted(tf.io.gfile.listdir(root))
-        if name.endswith(".tfrecord")
-    }
+    names = [name for name in sorted(tf.io.gfile.listdir(root)) if name.endswith(".tfrecord")]
+    read = {name: tf.data.TFRecordDataset(f"{root}/{name}").as_numpy_iterator() for name in names}
+    return {name: [hashlib.sha256(record).hexdigest() for record in records] for name, records in read.items()}
 
 
 def refusal(root: str) -> str:

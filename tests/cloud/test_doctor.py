@@ -59,9 +59,7 @@ def test_a_good_bucket_passes_and_stays_as_it_was(gcs: Gcs, bucket: str) -> None
 
 
 @pytest.mark.parametrize("operation", ["write", "read", "delete"])
-def test_a_missing_permission_is_named_with_the_command_that_gives_it(
-    bucket: str, machine: Proxy, operation: str
-) -> None:
+def test_a_missing_permission_is_named_with_a_command_for_it(bucket: str, machine: Proxy, operation: str) -> None:
     missing = f"storage.objects.{OBJECTS[operation]}"
     machine.answer = without(missing)
     checks = found(f"gs://{bucket}/out")
@@ -124,9 +122,7 @@ READ = {
         ("two", "us-east5", True, ""),
     ],
 )
-def test_the_bucket_is_to_be_where_the_tpu_is(
-    bucket: str, machine: Proxy, told: str, region: str, ok: bool, remedy: str
-) -> None:
+def test_the_bucket_is_near_the_tpu(bucket: str, machine: Proxy, told: str, region: str, ok: bool, remedy: str) -> None:
     machine.answer = telling(get=READ[told])
     check = found(f"gs://{bucket}/out", region=region)["region"]
     assert check.ok is ok

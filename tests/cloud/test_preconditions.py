@@ -71,9 +71,7 @@ class TestObjects:
         storage.write_bytes(path, b"x" * size, replacing=0)
         assert storage.versions([path]) == before
 
-    def test_an_upload_whose_answer_was_lost_is_no_conflict(
-        self, gcs: Gcs, bucket: str, size: int, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_lost_answers_are_harmless(self, gcs: Gcs, bucket: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
         with through(gcs, Faults(lost_answers=0.5), monkeypatch) as running:
             for number in range(4):
                 storage.write_bytes(f"gs://{bucket}/{number}", bytes([number]) * size, replacing=0)
@@ -128,9 +126,7 @@ class TestJobs:
             committed(job)
         assert gcs.read(bucket, "out/manifest.json") == newer
 
-    def test_of_two_splits_that_are_committed_at_once_none_is_lost(
-        self, gcs: Gcs, bucket: str, job: OpenJob, delayed: Delayed
-    ) -> None:
+    def test_two_splits_committed_at_once_are_kept(self, gcs: Gcs, bucket: str, job: OpenJob, delayed: Delayed) -> None:
         whole = building.read_manifest(building.reviews())
 
         def one_split(name: str) -> OpenJob:
@@ -173,9 +169,7 @@ class TestJobs:
             shard_writer.write(task, job.job, job.encoder)
         assert gcs.read(bucket, name) == b"of a newer job"
 
-    def test_a_delayed_worker_deletes_no_rejected_rows_of_a_newer_job(
-        self, gcs: Gcs, bucket: str, job: OpenJob, delayed: Delayed
-    ) -> None:
+    def test_a_late_worker_deletes_nothing_newer(self, gcs: Gcs, bucket: str, job: OpenJob, delayed: Delayed) -> None:
         task = first_task(job)
         name = f"out/rejected/{task.split}-{task.index:05d}.jsonl"
         delayed(".offsets", lambda: gcs.write(bucket, name, b"of a newer job"))
@@ -190,9 +184,7 @@ class TestJobs:
         shard_files.delete(job.job, shard, versions=storage.versions(paths))
         assert len(gcs.names(bucket)) == len(before) - 2
 
-    def test_a_delayed_worker_of_the_same_job_does_no_harm(
-        self, gcs: Gcs, bucket: str, job: OpenJob, delayed: Delayed
-    ) -> None:
+    def test_a_late_worker_of_this_job_is_harmless(self, gcs: Gcs, bucket: str, job: OpenJob, delayed: Delayed) -> None:
         task = first_task(job)
         before = gcs.objects(bucket)
         for name in (job.job.shard_name(task), job.job.receipt_path(task).partition(bucket)[2][1:]):

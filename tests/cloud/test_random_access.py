@@ -140,9 +140,7 @@ class TestDamage:
         assert f"prep-tfrecords verify gs://{damaged}/out --repair" in caught.value.remedy
 
     @pytest.mark.parametrize(("status", "message"), [(416, "range not satisfiable"), (400, "invalid"), (410, "gone")])
-    def test_a_refused_request_is_an_error_of_the_reader(
-        self, machine: Proxy, bucket: str, status: int, message: str
-    ) -> None:
+    def test_a_refused_request_is_a_reader_error(self, machine: Proxy, bucket: str, status: int, message: str) -> None:
         """gcsfs raises its own errors here, which are not OSErrors."""
         rows = random_access.open(f"gs://{bucket}/small")["train"]
         rows[0]

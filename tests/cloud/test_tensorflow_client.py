@@ -5,6 +5,8 @@ It accepts only Google's address, so it runs in a namespace where this machine h
 
 import json
 import re
+import shutil
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from tests import building
 from tests.cloud import namespace, proxy, reading
 from tests.cloud.emulator import Gcs
 from tests.cloud.proxy import HOSTS, Faults
+from tests.support import isolated_worker, processes
 from tfrecord_io.ordering import global_order
 
 pytestmark = pytest.mark.slow
@@ -112,9 +115,7 @@ class TestReader:
         expected = seen["batches"]["local"]["training"][reading.START :]
         assert seen["continued"] == expected
 
-    def test_the_global_order_asks_for_blocks_if_tensorflow_is_not_told_otherwise(
-        self, seen: dict[str, Any], faulty: dict[str, Any]
-    ) -> None:
+    def test_the_global_order_asks_for_blocks_by_default(self, seen: dict[str, Any], faulty: dict[str, Any]) -> None:
         """Remove `ask_for_exact_ranges` and the warning once TensorFlow requests exact ranges by default."""
         expected = faulty["global"]["local"]
         assert len(expected) == 4
@@ -136,3 +137,12 @@ class TestReader:
 
     def test_it_needs_nothing_of_what_wrote_the_bucket(self, seen: dict[str, Any]) -> None:
         assert set(seen["missing"]) >= HIDDEN
+
+
+def test_a_worker_elsewhere_makes_the_batches_of_a_local_run_and_sees_nothing_else(tmp_path: Path) -> None:
+    if not namespace.entering():
+        pytest.skip("neither root nor user namespaces here: no worker with mounts and a network of its own")
+    shutil.copytree(building.reviews(), tmp_path / "out")
+    arguments = ["client", str(tmp_path), str(tmp_path / "out"), str(building.reviews())]
+    done = processes.run([sys.executable, "-m", isolated_worker.__name__, *arguments])
+    assert done.returncode == 0, done.stderr

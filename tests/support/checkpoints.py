@@ -13,6 +13,8 @@ _BERT = {**_SMALL, "max_position_embeddings": 66, "type_vocab_size": 2, "hidden_
 _ROBERTA = {**_BERT, "layer_norm_eps": 1e-5, "type_vocab_size": 1, "pad_token_id": 1}
 _DECODER = {**_SMALL, "num_key_value_heads": 2, "rms_norm_eps": 1e-6, "tie_word_embeddings": False}
 _GEMMA = {**_DECODER, "num_key_value_heads": 1, "head_dim": 4, "tie_word_embeddings": True}
+_SIDE = {"layers": 2, "ffn_dim": 24, "attention_heads": 4}
+_BART = {f"{side}_{name}": size for side in ("encoder", "decoder") for name, size in _SIDE.items()}
 # config.json of each model type, without its vocabulary.
 CONFIGS: Mapping[str, Mapping[str, Any]] = {
     "bert": _BERT,
@@ -27,15 +29,7 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = {
     "qwen3": {**_DECODER, "head_dim": 8},
     "gemma": _GEMMA,
     "gemma2": {**_GEMMA, "query_pre_attn_scalar": 4, "sliding_window": 8},
-    "bart": {
-        "d_model": 16,
-        "max_position_embeddings": 64,
-        **{
-            f"{side}_{name}": size for side in ("encoder", "decoder") for name, size in (("layers", 2), ("ffn_dim", 24))
-        },
-        "encoder_attention_heads": 4,
-        "decoder_attention_heads": 4,
-    },
+    "bart": {"d_model": 16, "max_position_embeddings": 64, **_BART},
 }
 _Shapes = dict[str, tuple[int, ...]]
 

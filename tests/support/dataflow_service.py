@@ -11,7 +11,6 @@ acts like a worker: it installs exactly the staged packages and runs the staged 
 import contextlib
 import dataclasses
 import json
-import subprocess
 import sys
 import threading
 import venv
@@ -21,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.cloud.emulator import Gcs
-from tests.support import limits
+from tests.support import processes
 
 # In the order of the jobs: ingesting a source is a separate job.
 JOB_IDS = ("2030-01-01_00_00_00-4711", "2030-01-01_00_00_01-4712")
@@ -56,13 +55,8 @@ class Service:
     @property
     def beam_args(self) -> list[str]:
         """Sends a job here. Beam speaks HTTP with a service of that name, and gRPC with others."""
-        return [
-            "--runner=DataflowRunner",
-            "--project=some-project",
-            "--region=us-central1",
-            f"--dataflow_endpoint={self.endpoint}",
-            "--no_auth",
-        ]
+        place = ["--runner=DataflowRunner", "--project=some-project", "--region=us-central1"]
+        return [*place, f"--dataflow_endpoint={self.endpoint}", "--no_auth"]
 
     def answer(self, method: str, path: str, body: bytes) -> tuple[int, dict[str, Any]]:
         """The status and the document for a request."""
@@ -78,13 +72,8 @@ class Service:
             return 200, {"jobMessages": [{**about, "messageText": end.message}] if end and end.message else []}
         if "/metrics" in path:
             return 200, {"metrics": [each for name, number in self.counters.items() for each in _metrics(name, number)]}
-        job = {
-            "id": JOB_IDS[number],
-            "projectId": "some-project",
-            "location": "us-central1",
-            "name": self.requests[number]["name"],
-            "clientRequestId": self.requests[number]["clientRequestId"],
-        }
+        job = {name: self.requests[number][name] for name in ("name", "clientRequestId")}
+        job |= {"id": JOB_IDS[number], "projectId": "some-project", "location": "us-central1"}
         if method == "GET":
             # The first question is answered while the job runs.
             job["currentState"] = end.state if end and JOB_IDS[number] in self._watched else "JOB_STATE_RUNNING"
@@ -164,17 +153,9 @@ def worker_in_new_environment(gcs: Gcs, folder: Path) -> Work:
         emulator = ("STORAGE_EMULATOR_HOST", "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT")
         environment = {name: gcs.environment()[name] for name in emulator}
         environment |= {"HOME": str(folder), "HF_ENDPOINT": "http://127.0.0.1:1"}
-        ended = subprocess.run(
-            [str(folder / "environment" / "bin" / "python"), "-I", str(_WORKER), "pipeline.pb", "report.json"],
-            cwd=folder,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=limits.PROCESS,
-        )
-        if ended.returncode:
-            return End(state="JOB_STATE_FAILED", message=ended.stderr)
-        return End()
+        python = folder / "environment" / "bin" / "python"
+        ended = processes.run([python, "-I", _WORKER, "pipeline.pb", "report.json"], cwd=folder, env=environment)
+        return End(state="JOB_STATE_FAILED", message=ended.stderr) if ended.returncode else End()
 
     return work
 
@@ -188,9 +169,4 @@ def _make_environment(home: Path, packages: list[Path]) -> None:
     libraries.write_text("\n".join(path for path in sys.path if path.endswith("site-packages")))
     pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--disable-pip-version-check"]
     # Like workers, but without a package index: the packages of requirements.txt are installed here already.
-    subprocess.run(
-        [*pip, "--force-reinstall", "--no-deps", "--no-index", *map(str, packages)],
-        check=True,
-        capture_output=True,
-        timeout=limits.PROCESS,
-    )
+    processes.run([*pip, "--force-reinstall", "--no-deps", "--no-index", *packages], check=True)

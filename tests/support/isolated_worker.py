@@ -60,13 +60,9 @@ def _worker(hidden: Path) -> Iterator[Callable[[], str]]:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         script = 'mount -t tmpfs none "$1" && shift && exec "$@"'
         program = [sys.executable, "-m", "tests.support.isolated_worker", "worker", str(listening.fileno())]
-        process = subprocess.Popen(
-            [*namespace.entering(), "sh", "-c", script, "sh", str(hidden), *program],
-            env=processes.environment(),
-            pass_fds=[listening.fileno()],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
+        words = [*namespace.entering(), "sh", "-c", script, "sh", str(hidden), *program]
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        process = subprocess.Popen(words, env=processes.environment(), pass_fds=[listening.fileno()], **pipes)
         address = f"grpc://127.0.0.1:{listening.getsockname()[1]}"
     try:
         yield lambda: _ready(process, address)

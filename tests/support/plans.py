@@ -18,29 +18,17 @@ SHARDS = [[(0, 10), (50, 100)], [(10, 20)], [(20, 50)]]
 
 def groups_of(sizes: Sequence[int], *, files: int = 2) -> Groups:
     """Groups with these numbers of rows, half of them in each file."""
-    count = len(sizes)
-    return Groups(
-        files=tuple(
-            DataFile(path=f"gs://bucket/data/{index}.parquet", size=9, version=str(index)) for index in range(files)
-        ),
-        num_rows=np.array(sizes),
-        file=(np.arange(count) * files // count).astype(np.int32),
-        at=np.arange(count),
-        source_rows=np.array([count], np.int64),
-        num_bytes=np.array(sizes) * 100,
-        stored_bytes=np.array(sizes) * 50,
-    )
+    count, rows = len(sizes), np.array(sizes)
+    names = [DataFile(path=f"gs://bucket/data/{index}.parquet", size=9, version=str(index)) for index in range(files)]
+    places = {"file": (np.arange(count) * files // count).astype(np.int32), "at": np.arange(count)}
+    totals = {"source_rows": np.array([count]), "num_bytes": rows * 100, "stored_bytes": rows * 50}
+    return Groups(files=tuple(names), num_rows=rows, **places, **totals)
 
 
 def plan_of(shards: Sequence[Sequence[tuple[int, int]]], *, rows: int) -> SplitPlan:
-    return SplitPlan(
-        split="train",
-        source_split="train",
-        ranges=((0, rows),),
-        predicted_bytes=9,
-        rows=tuple(sum(stop - start for start, stop in shard) for shard in shards),
-        spans=np.array([span for shard in shards for span in shard]),
-    )
+    counts = tuple(sum(stop - start for start, stop in shard) for shard in shards)
+    facts: dict[str, Any] = {"split": "train", "source_split": "train", "ranges": ((0, rows),), "predicted_bytes": 9}
+    return SplitPlan(**facts, rows=counts, spans=np.array([span for shard in shards for span in shard]))
 
 
 def job_in(folder: Path, *, rows: int = 100, source_split: str = "train") -> Any:

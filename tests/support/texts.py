@@ -19,27 +19,12 @@ from tests.building import REVIEWS
 MAX_WORDS = 400
 
 _EMPTY_AND_SPACES = [
-    "",
-    " ",
-    "     ",
-    "\t",
-    "\n",
-    "\n\n\n",
-    "\r\n",
-    " \t\r\n\v\f ",
-    "\u00a0",
-    "\u3000\u3000",
-    "\u2000\u2003\u2009\u202f\u205f",
-    "\u200b",
-    "\u200b\u200c\u200d\u2060",
-    "\u2028\u2029\u0085",
-    " leading",
-    "trailing ",
-    "  both  sides   and    repeated     inside  ",
-    "first line\r\nsecond line\rthird line\nfourth\ttab",
-    "zero\u200bwidth\u2060inside\u00adsoft hyphen",
+    "", " ", "     ", "\t", "\n", "\n\n\n", "\r\n", " \t\r\n\v\f ", "\u00a0", "\u3000\u3000",
+    "\u2000\u2003\u2009\u202f\u205f", "\u200b", "\u200b\u200c\u200d\u2060", "\u2028\u2029\u0085", " leading",
+    "trailing ", "  both  sides   and    repeated     inside  ",
+    "first line\r\nsecond line\rthird line\nfourth\ttab", "zero\u200bwidth\u2060inside\u00adsoft hyphen",
     "no\u00a0break\u202fspaces\u3000wide",
-]
+]  # fmt: skip
 
 _EMOJI = [
     "😀",
@@ -89,44 +74,18 @@ _SCRIPTS = [
 ]
 
 _CONTROL = [
-    "\x00",
-    "nul\x00inside\x00",
-    "".join(map(chr, range(1, 32))),
-    "a\x07b\x08c\x1bd\x7fe",
-    "".join(map(chr, range(0x80, 0xA0))),
-    "\ufeffbyte order mark\ufeff",
-    "replacement \ufffd\ufffd character",
-    "\ufffe\uffff",
-    "\ufdd0\U0001fffe\U0010ffff",
-    "private \ue000\uf8ff\U000f0000\U00100000",
-    "\U000e0001\U000e0020 tags and unassigned \u0378\U0003fffd",
-    "\ufff9annotated\ufffatext\ufffb",
-]
+    "\x00", "nul\x00inside\x00", "".join(map(chr, range(1, 32))), "a\x07b\x08c\x1bd\x7fe",
+    "".join(map(chr, range(0x80, 0xA0))), "\ufeffbyte order mark\ufeff", "replacement \ufffd\ufffd character",
+    "\ufffe\uffff", "\ufdd0\U0001fffe\U0010ffff", "private \ue000\uf8ff\U000f0000\U00100000",
+    "\U000e0001\U000e0020 tags and unassigned \u0378\U0003fffd", "\ufff9annotated\ufffatext\ufffb",
+]  # fmt: skip
 
 _LITERAL_TOKENS = [
-    "[SEP]",
-    "[CLS] x [MASK]",
-    "a[SEP]b [PAD][UNK]c",
-    "[sep] [ SEP ] [SEP",
-    "<|endoftext|>",
-    "before<|endoftext|>after <|begin_of_text|> x",
-    "<s>",
-    "</s>",
-    "<unk>",
-    "<pad>",
-    " <s> a </s> b <unk> c <pad> ",
-    "x<s>y</s>z<unk><pad><mask>",
-    "<sep> <cls> <eop><eod> <extra_id_0>",
-    "<0x41>",
-    "<0x0A><0xFF> <0xZZ>",
-    "\u2581",
-    "\u2581a\u2581\u2581b \u2581",
-    "Ġ",
-    "ĠHello Ċ Ġ Ã©",
-    "##ing ##",
-    "@@ a@@ b</w>",
-    "\ue000x\ue001y\ue003",
-]
+    "[SEP]", "[CLS] x [MASK]", "a[SEP]b [PAD][UNK]c", "[sep] [ SEP ] [SEP", "<|endoftext|>",
+    "before<|endoftext|>after <|begin_of_text|> x", "<s>", "</s>", "<unk>", "<pad>", " <s> a </s> b <unk> c <pad> ",
+    "x<s>y</s>z<unk><pad><mask>", "<sep> <cls> <eop><eod> <extra_id_0>", "<0x41>", "<0x0A><0xFF> <0xZZ>", "\u2581",
+    "\u2581a\u2581\u2581b \u2581", "Ġ", "ĠHello Ċ Ġ Ã©", "##ing ##", "@@ a@@ b</w>", "\ue000x\ue001y\ue003",
+]  # fmt: skip
 
 _WRITTEN = [
     "Don't you'll we've I'm he'd they're it's O'Neill's rock 'n' roll",

@@ -112,12 +112,8 @@ def _byte_level(special_tokens: list[str], pre_tokenizer: Any, **model: Any) -> 
     tokenizer = Tokenizer(models.BPE(**model))
     tokenizer.pre_tokenizer = pre_tokenizer
     tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=_VOCAB_SIZE,
-        special_tokens=special_tokens,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
+    options = {"initial_alphabet": pre_tokenizers.ByteLevel.alphabet(), "show_progress": False}
+    trainer = trainers.BpeTrainer(vocab_size=_VOCAB_SIZE, special_tokens=special_tokens, **options)
     tokenizer.train_from_iterator(_corpus(), trainer)
     return tokenizer
 
@@ -132,12 +128,8 @@ def _byte_bpe(folder: Path) -> None:
 def _byte_bpe_bos(folder: Path) -> None:
     bos, eos, pad = "<|begin_of_text|>", "<|end_of_text|>", "<|pad|>"
     words = Regex(r"'(?:[smdt]|ll|re|ve)| ?\p{L}+| ?\p{N}{1,3}| ?[^\s\p{L}\p{N}]+|\s+")
-    split = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(words, behavior="isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
+    to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    split = pre_tokenizers.Sequence([pre_tokenizers.Split(words, behavior="isolated"), to_bytes])
     tokenizer = _byte_level([bos, eos, pad], split, ignore_merges=True)
     template = _template(tokenizer, single=f"{bos}:0 $A:0", pair=f"{bos}:0 $A:0 {bos}:1 $B:1")
     tokenizer.post_processor = processors.Sequence([processors.ByteLevel(trim_offsets=True), template])
@@ -169,15 +161,9 @@ def _bpe_fallback(folder: Path) -> None:
     """Merges are learnt within words, as SentencePiece does, then applied to the whole text as one word."""
     learnt, merges = _learn_merges(_corpus()[:_NUM_SENTENCES], pre_tokenizers.Metaspace())
     pieces = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *learnt]
-    tokenizer = Tokenizer(
-        models.BPE(
-            vocab={piece: index for index, piece in enumerate(pieces)},
-            merges=merges,
-            unk_token="<unk>",
-            fuse_unk=True,
-            byte_fallback=True,
-        )
-    )
+    vocab = {piece: index for index, piece in enumerate(pieces)}
+    options = {"unk_token": "<unk>", "fuse_unk": True, "byte_fallback": True}
+    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=merges, **options))
     tokenizer.add_special_tokens(["<unk>", "<s>", "</s>"])
     tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
     tokenizer.decoder = decoders.Sequence(
@@ -226,10 +212,8 @@ def _slow_ctrl(folder: Path) -> None:
     While learning, the last letter of a word is moved to a private plane, since the trainer's own option for a word
     end numbers letters differently in every process.
     """
-    marked = [
-        " ".join(word[:-1] + chr(_PRIVATE + ord(word[-1])) for word in text.split())
-        for text in _corpus()[:_NUM_SENTENCES]
-    ]
+    words = (text.split() for text in _corpus()[:_NUM_SENTENCES])
+    marked = [" ".join(word[:-1] + chr(_PRIVATE + ord(word[-1])) for word in some) for some in words]
     learnt, merges = _learn_merges(marked, pre_tokenizers.WhitespaceSplit())
     spelt = {piece: _spell_end(piece) for piece in learnt}
     pieces = [end.removesuffix("</w>") if end.endswith("</w>") else f"{end}@@" for end in spelt.values()]

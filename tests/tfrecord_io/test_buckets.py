@@ -40,12 +40,9 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> reader.Data:
                 schema = PAD_SCHEMA.with_row_length(length)
                 shards.append(write_shard(folder, name, some, schema=schema, length=length, task=task))
         splits[split] = Split(shards=tuple(shards))
-    made = make_manifest(
-        PAD_SCHEMA.with_row_length(LENGTHS[-1]),
-        layout={"name": "pad", "max_length": LENGTHS[-1], "bucket_lengths": list(LENGTHS)},
-        splits=splits,
-        index_stride=record_index.STRIDE,
-    )
+    layout = {"name": "pad", "max_length": LENGTHS[-1], "bucket_lengths": list(LENGTHS)}
+    facts = {"layout": layout, "splits": splits, "index_stride": record_index.STRIDE}
+    made = make_manifest(PAD_SCHEMA.with_row_length(LENGTHS[-1]), **facts)
     (folder / manifests.FILE_NAME).write_bytes(manifests.dump(made))
     return reader.open(folder)
 
@@ -120,9 +117,7 @@ def test_a_dataset_for_keras_is_the_batches_of_the_schedule(data: reader.Data) -
     ("budget", "replicas", "rows"),
     [(64, 1, {4: 16, 8: 8, 16: 4}), (100, 1, {4: 25, 8: 12, 16: 6}), (100, 4, {4: 24, 8: 12, 16: 4})],
 )
-def test_a_budget_of_tokens_is_used_but_not_exceeded(
-    data: reader.Data, budget: int, replicas: int, rows: dict[int, int]
-) -> None:
+def test_a_budget_of_tokens_is_kept(data: reader.Data, budget: int, replicas: int, rows: dict[int, int]) -> None:
     train = training(data, global_batch_size=None, tokens_per_batch=budget, replicas=replicas)
     assert {length: train.rows(length) for length in train.lengths} == rows
 
@@ -220,9 +215,7 @@ def edited(data: reader.Data, **changes: Any) -> bytes:
     ],
     ids=str,
 )
-def test_a_manifest_that_contradicts_itself_is_refused(
-    data: reader.Data, changes: dict[str, Any], message: str
-) -> None:
+def test_a_contradictory_manifest_is_refused(data: reader.Data, changes: dict[str, Any], message: str) -> None:
     assert manifests.parse(edited(data)).bucket_lengths == LENGTHS
     with pytest.raises(ManifestError, match=message):
         manifests.parse(edited(data, **changes))

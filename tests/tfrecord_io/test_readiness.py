@@ -92,9 +92,7 @@ BUCKET = "gs://bucket/tiny"
         ("", "train", {"tpu": "vm", "start_step": -1}, "input", "start_step is -1"),
     ],
 )
-def test_a_dataset_of_ours_is_ready_or_has_one_finding(
-    data: Data, root: str, split: str, options: Any, kind: str, said: str
-) -> None:
+def test_our_data_is_ready_or_named(data: Data, root: str, split: str, options: Any, kind: str, said: str) -> None:
     """A question mark means a warning. Nothing is read from the bucket."""
     placed = dataclasses.replace(data, root=root or data.root)
     found = readiness.check_data(placed, split, **{"global_batch_size": 64, **options})
@@ -168,9 +166,7 @@ class TestOthers:
             (lambda: numbers().unbatch(), {"batch": "global"}, "batch", "has 0 rows"),
         ],
     )
-    def test_what_does_not_suit_a_tpu_is_one_finding(
-        self, dataset: Any, changes: dict[str, Any], kind: str, said: str
-    ) -> None:
+    def test_what_no_tpu_takes_is_found(self, dataset: Any, changes: dict[str, Any], kind: str, said: str) -> None:
         """A question mark means a warning."""
         finding = the_only(check(dataset(), **changes))
         assert (finding.kind, finding.fatal) == (kind.removesuffix("?"), not kind.endswith("?"))

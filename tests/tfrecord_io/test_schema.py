@@ -20,11 +20,6 @@ def test_a_record_has_no_more_values_than_fit_into_memory(shapes: list[tuple[int
         Schema(features)
 
 
-def test_two_features_of_one_name_are_refused() -> None:
-    with pytest.raises(SchemaError, match="several features have the name 'label'"):
-        Schema((feature(), feature(name="x"), feature(dtype="float32")))
-
-
 def test_features_are_found_by_name_and_by_role() -> None:
     ids = feature(name="input_ids", shape=(4,), role="token_ids")
     schema = Schema((ids, feature(), feature(name="more", role="column"), feature(name="most", role="column")))

@@ -20,16 +20,16 @@ def _example(name: str, **changes: Any) -> Path:
     return building.built(building.REPOSITORY / "examples" / name, **changes)
 
 
+def _chats() -> Path:
+    return _example("chats", layout="chat", tokenizer=building.tokenizer("chats"), max_length=128)
+
+
 _SMALL = "tests.train.small"
 _KINDS: dict[str, Callable[[], dict[str, Any]]] = {
     "accumulate": lambda: {"model": "bert-tiny", "accumulate": 2},
     "bart": lambda: {"task": "seq2seq", "model": "bart-tiny", "data": training.translations()},
     "buckets": lambda: {"model": "bert-tiny", "data": building.reviews(max_length=16, bucket_lengths="8,16")},
-    "chat": lambda: {
-        "task": "clm",
-        "model": "gpt2-tiny",
-        "data": _example("chats", layout="chat", tokenizer=building.tokenizer("chats"), max_length=128),
-    },
+    "chat": lambda: {"task": "clm", "model": "gpt2-tiny", "data": _chats()},
     "classify": lambda: {"model": "bert-tiny"},
     "clm": lambda: {"task": "clm", "model": "gpt2-tiny", "data": _example("reviews", layout="pack", max_length=64)},
     "everywhere": lambda: {"task": "mlm", "model": f"{_SMALL}:everywhere"},

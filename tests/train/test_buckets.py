@@ -4,12 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tensorflow as tf
 
-from pipelines.train import setup
-from pipelines.train.config import TrainConfig
-from pipelines.train.device_backend import feed
-from pipelines.train.on_tensorflow.backend import TensorFlowBackend
 from pipelines.train.steps import Learner
 from tests import building
 from tests.train import training
@@ -48,28 +43,12 @@ def test_each_length_is_traced_once_and_a_resumed_training_goes_on_with_the_next
     assert training.losses(rest.out) == {step: losses[step] for step in (9, 12)}, "to the last bit"
 
 
-@pytest.mark.slow
-def test_an_evaluation_counts_every_example_once(data: Path) -> None:
-    job = setup.check(TrainConfig(data=str(data), task="classify", model="bert-tiny", model_dir="m", tpu="none"))
-    backend = TensorFlowBackend(job.target)
-    found = backend.evaluate(_Counting(), feed(job, backend, job.data, "validation", training=False))  # type: ignore[arg-type]
-    assert found.sums["weight"] == 80
-    lengths = setup.by_length(job.data).items()
-    assert found.sums["loss"] == sum(part.num_examples("validation") * length for length, part in lengths)
-
-
-class _Counting:
-    """Instead of a model: the sum of row lengths, for a loss."""
-
-    def evaluate(self, batch: Any) -> Any:
-        inputs, _, weights = batch
-        count = tf.reduce_sum(weights)
-        return {"loss": tf.cast(inputs["input_ids"].shape[1], tf.float32) * count, "weight": count}, {}
-
-
 @pytest.mark.parametrize(
     ("mixed", "words"),
-    [(True, "expected one length in a mixture"), (False, "the model does not take rows of all lengths [8, 24]")],
+    [
+        (True, "expected one length, since a batch of a mixture"),
+        (False, "the model does not take rows of all lengths [8, 24]"),
+    ],
 )
 def test_what_needs_one_length_is_refused(tmp_path: Path, data: Path, mixed: bool, words: str) -> None:
     outcome = training.command(tmp_path, data=(data, training.data()) if mixed else data)

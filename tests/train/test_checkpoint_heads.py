@@ -127,9 +127,7 @@ def test_a_classifiers_labels_are_the_datasets_of_the_same_names(tmp_path: Path)
     ("names", "words"),
     [({"0": "acrid", "1": "zesty"}, "acrid, zesty"), ({"0": "LABEL_0", "1": "LABEL_1"}, "LABEL_0, LABEL_1")],
 )
-def test_a_classifier_of_other_classes_is_not_used_and_that_is_said(
-    tmp_path: Path, names: dict[str, str], words: str
-) -> None:
+def test_a_classifier_of_other_classes_is_named_as_not_used(tmp_path: Path, names: dict[str, str], words: str) -> None:
     folder = checkpoint(tmp_path, "classify", id2label=names)
     assert begun(folder, "classify").notes == (
         f"--model {folder}: the checkpoint's classes are {words}; the dataset has none of them, so a random layer "

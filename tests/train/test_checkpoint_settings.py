@@ -23,12 +23,8 @@ ENCODERS = ("bert", "albert", "roberta", "xlm-roberta", "distilbert")
 NESTED = ("roberta", "xlm-roberta", "distilbert")  # the embedding is a part of another layer
 EXPORTED = ("bert", "gpt2", "llama", "mistral", "qwen2", "gemma")
 # Both layers of gemma2, which differ; one of any other type. All tests of values, below and of exports, have two.
-LAYERS = {
-    "bart": {"encoder_layers": 1, "decoder_layers": 1},
-    "distilbert": {"n_layers": 1},
-    "gemma2": {},
-    "gpt2": {"n_layer": 1},
-}
+LAYERS = {"distilbert": {"n_layers": 1}, "gemma2": {}, "gpt2": {"n_layer": 1}}
+LAYERS["bart"] = {"encoder_layers": 1, "decoder_layers": 1}
 
 
 def written(folder: Path, kind: str, *, data: Path | None = None, **changes: Any) -> Path:
@@ -185,10 +181,8 @@ def test_a_loaded_activation_is_kept_by_the_saved_model(tmp_path: Path) -> None:
     folder = written(tmp_path / "from", "bert")
     training.done(tmp_path / "model", task="classify", pooling="first", model=folder, steps=1)
     alone = keras.models.load_model(tmp_path / "model" / "model.keras")
-    kinds = [
-        each.activation.__name__ for each in alone._flatten_layers() if type(each).__name__ == "TransformerEncoder"
-    ]
-    assert set(kinds) == {"gelu"}
+    encoders = [each for each in alone._flatten_layers() if type(each).__name__ == "TransformerEncoder"]
+    assert {each.activation.__name__ for each in encoders} == {"gelu"}
     done("export", model=tmp_path / "model", format="transformers", output=tmp_path / "to")
     assert json.loads((tmp_path / "to" / "config.json").read_text())["hidden_act"] == "gelu"
 
@@ -210,8 +204,5 @@ def unwritable(manifest: Any) -> keras.Model:
 def test_a_model_that_cannot_be_saved_is_refused_before_the_first_step(tmp_path: Path) -> None:
     outcome = training.command(tmp_path, model=f"{__name__}:unwritable")
     assert outcome.status == 2
-    assert (
-        "Keras could not save this model at the end of the training run (AttributeError: no such attribute)"
-        in outcome.error[0]
-    )
+    assert "Keras could not save this model at the end of the training run (AttributeError: " in outcome.error[0]
     assert '"step"' not in outcome.out

@@ -37,9 +37,7 @@ ADDRESS = "grpc://10.0.0.2:8470"
         ("auto", {}, False, "host", ""),
     ],
 )
-def test_the_first_that_names_a_tpu_decides(
-    tpu: str, environment: dict[str, str], chips: bool, kind: str, address: str
-) -> None:
+def test_the_first_named_counts(tpu: str, environment: dict[str, str], chips: bool, kind: str, address: str) -> None:
     target = targets.choose(tpu, environment=environment, chips_here=chips)
     assert (target.kind, target.address) == (kind, address)
 

@@ -19,13 +19,8 @@ BERT |= {"rope_theta": 1_000_000, "max_length": 10**9}
 SIZES = {"vocabulary_size": 100, "num_layers": 2, "num_heads": 2, "hidden_dim": 8, "intermediate_dim": 32}
 KERAS = {"class_name": "BertBackbone", "config": {**SIZES, "max_sequence_length": 16, "num_segments": 2}}
 # Sizes of published checkpoints, and what their names are short for.
-LONG = {
-    "V": "vocab_size",
-    "H": "hidden_size",
-    "N": "num_hidden_layers",
-    "I": "intermediate_size",
-    "E": "embedding_size",
-}
+LONG = {"V": "vocab_size", "H": "hidden_size", "N": "num_hidden_layers", "I": "intermediate_size"}
+LONG["E"] = "embedding_size"
 # Type, elements, tensors, and sizes.
 PUBLISHED: dict[str, tuple[str, float, int, str]] = {
     "bert-base": ("bert", 109e6, 199, "V=30522 H=768 N=12 I=3072"),

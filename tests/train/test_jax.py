@@ -65,16 +65,10 @@ def on_hosts(folder: Path) -> list[list[Outcome]]:
         shared = {"JAX_COORDINATOR_ADDRESS": f"127.0.0.1:{free.getsockname()[1]}", "JAX_NUM_PROCESSES": "2"}
     kinds: dict[str, dict[str, Any]] = {"hosts": {}, "of hosts": {"order": "hosts"}, "stopped": {"steps": 10**6}}
     commands = [training.options(folder / name, **of_hosts(replicas=8, **given)) for name, given in kinds.items()]
-    processes = [
-        subprocess.Popen(
-            [sys.executable, *backend_runs.program("jax", commands)],
-            env={**building.environment(), **shared, "JAX_PROCESS_ID": str(number)},
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
-        for number in range(2)
-    ]
+    words = [sys.executable, *backend_runs.program("jax", commands)]
+    pipes: dict[str, Any] = {"text": True, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    environments = [{**building.environment(), **shared, "JAX_PROCESS_ID": str(number)} for number in range(2)]
+    processes = [subprocess.Popen(words, env=each, **pipes) for each in environments]
     try:
         while not (folder / "stopped" / "checkpoints" / "ckpt_2").exists():
             assert not any(process.poll() for process in processes)
@@ -120,9 +114,7 @@ def on_tensorflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_layer: No
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_losses_are_those_of_tensorflow(
-    kind: str, on_jax: dict[str, Outcome], on_tensorflow: Callable[..., Outcome]
-) -> None:
+def test_losses_equal_tensorflows(kind: str, on_jax: dict[str, Outcome], on_tensorflow: Callable[..., Outcome]) -> None:
     ours, theirs = on_jax[kind], on_tensorflow(**options_of(kind))
     assert (ours.status, theirs.status) == (0, 0), ours.err + theirs.err
     found, expected = training.losses(ours.out), training.losses(theirs.out)

@@ -1,5 +1,6 @@
 """Metrics: of classes and numbers against scikit-learn's and SciPy's, and of answers in windows of a text."""
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -45,12 +46,8 @@ def test_classes_that_never_occur_count_as_in_scikit_learn(predicted: list[int],
 
 
 def test_what_has_no_weight_is_not_counted() -> None:
-    counts = metrics.count(
-        tf.constant([[1, 1], [0, 0]]),
-        tf.constant([[1, 0], [0, 0]]),
-        tf.constant([[1.0, 1.0], [0.0, 1.0]]),
-        num_classes=2,
-    )
+    guesses, classes, weights = map(tf.constant, ([[1, 1], [0, 0]], [[1, 0], [0, 0]], [[1.0, 1.0], [0.0, 1.0]]))
+    counts = metrics.count(guesses, classes, weights, num_classes=2)
     np.testing.assert_array_equal(counts, [[1, 1], [1, 2], [2, 1]])
 
 
@@ -90,13 +87,9 @@ def windows(*rows: dict[str, Any]) -> dict[str, np.ndarray]:
 
 
 def brute_force(logits: np.ndarray, text: np.ndarray) -> tuple[int, int]:
-    places = np.flatnonzero(text).tolist()
-    found = {
-        (first, last): logits[first, 0] + logits[last, 1]
-        for first in places
-        for last in places
-        if first <= last < first + metrics.MOST_ANSWER_TOKENS
-    }
+    pairs = itertools.combinations_with_replacement(np.flatnonzero(text).tolist(), 2)
+    near = [(first, last) for first, last in pairs if last < first + metrics.MOST_ANSWER_TOKENS]
+    found = {(first, last): logits[first, 0] + logits[last, 1] for first, last in near}
     return max(found, key=lambda span: found[span])
 
 
@@ -116,9 +109,7 @@ def test_the_best_span_begins_before_it_ends_and_is_of_the_text(seed: int) -> No
     ("span", "label", "exact", "overlap"),
     [((2, 3), (2, 3), 1.0, 1.0), ((2, 3), (3, 5), 0.0, 0.4), ((2, 2), (4, 5), 0.0, 0.0), ((2, 2), (0, 0), 0.0, 0.0)],
 )
-def test_an_answer_is_compared_by_its_tokens(
-    span: tuple[int, int], label: tuple[int, int], exact: float, overlap: float
-) -> None:
+def test_answers_compare_by_tokens(span: tuple[int, int], label: tuple[int, int], exact: float, overlap: float) -> None:
     assert metrics.exact_match_and_f1(windows({"span": span, "label": label})) == pytest.approx((exact, overlap))
 
 

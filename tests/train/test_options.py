@@ -38,9 +38,7 @@ def test_without_an_option_there_are_1000_steps_of_32_rows() -> None:
         (1, 320, {"steps_per_call": 4, "log_every": 4}, 12),
     ],
 )
-def test_epochs_are_as_many_steps_as_it_takes_to_read_the_rows(
-    epochs: float, rows: int, changes: dict[str, object], steps: int
-) -> None:
+def test_epochs_are_steps_enough_for_all_rows(epochs: float, rows: int, changes: dict[str, object], steps: int) -> None:
     assert config(epochs=epochs, **changes).sized(rows=rows).total_steps == steps
 
 
@@ -137,9 +135,7 @@ def test_tensorflow_asks_a_bucket_for_exact_ranges_where_blocks_are_read(
     assert seen == [expected]
 
 
-def test_what_nobody_foresaw_is_two_lines_and_a_traceback_only_if_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unknown_error_is_two_lines_without_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seams.put(monkeypatch, train=seams.raising(KeyError("https://me:hush@host/x?sig=hush \x1b[2J")))
     short, long = (training.command(tmp_path, data="D", verbose=verbose) for verbose in (None, True))
     assert short.status == long.status == 1

@@ -20,11 +20,6 @@ DOCUMENTS = np.array([[1, 1, 1, 1, 2, 2, 2, 3, 3, 0]])
 POSITIONS = np.array([[0, 1, 2, 3, 0, 1, 2, 0, 1, 0]])
 
 
-@pytest.fixture(scope="module", params=[{"layout": "pack"}, {"layout": "concat", "segments": True}])
-def packed(request: pytest.FixtureRequest) -> Path:
-    return building.built(building.REVIEWS, max_length=64, **request.param)
-
-
 def alone(backbone: Any, ids: np.ndarray) -> np.ndarray:
     """Return the logits of a document in a separate row."""
     feeds = {"token_ids": ids[None], "padding_mask": np.ones_like(ids)[None]}
@@ -61,7 +56,8 @@ def test_a_backbone_that_would_see_across_documents_is_refused() -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_layer")
-def test_a_model_that_keeps_documents_apart_learns_from_them(tmp_path: Path, packed: Path) -> None:
-    outcome = training.done(tmp_path, data=packed, model="gpt2-tiny", task="clm", log_every=2)
+def test_a_model_that_keeps_documents_apart_learns_from_them(tmp_path: Path) -> None:
+    data = building.built(building.REVIEWS, max_length=64, layout="concat", segments=True)
+    outcome = training.done(tmp_path, data=data, model="gpt2-tiny", task="clm", log_every=2)
     losses = training.losses(outcome.out)
     assert losses[8] < losses[2]

@@ -63,20 +63,13 @@ def test_metrics_are_means_over_pairs_and_fill_rows_do_not_count() -> None:
     sums = {name: np.asarray(each, np.float64) for name, each in task.sums(scores, {}, weights).items()}
     found = task.metrics(Evaluated(sums=sums, rows={}))
     assert list(found) == list(task.metric_names)
-    assert {**found, "loss": 0} == {
-        "loss": 0,
-        "accuracy": 0.5,
-        "chosen_reward": 0.5,
-        "rejected_reward": 1,
-        "margin": -0.5,
-    }
+    del found["loss"]
+    assert found == {"accuracy": 0.5, "chosen_reward": 0.5, "rejected_reward": 1, "margin": -0.5}
 
 
 @pytest.mark.parametrize("task", PAIRS)
 @pytest.mark.slow
-def test_a_training_resumes_with_its_reference_and_predicts_the_rewards_that_it_measured(
-    task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_training_resumes_and_predicts_rewards(task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = {"data": training.pairs(), "task": task, "global_batch_size": 8, "schedule": "constant", **PAIRS[task]}
     whole = training.losses(training.done(tmp_path / "whole", **given, steps=6).out)
     first = training.losses(training.done(tmp_path / "parts", **given, steps=3).out)

@@ -83,9 +83,7 @@ def test_what_xla_cannot_compile_is_named_with_its_place(tmp_path: Path) -> None
 
 
 @pytest.mark.usefixtures("one_process")
-def test_a_batch_too_large_is_an_error_and_the_largest_is_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_large_a_batch_fails_and_the_largest_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real, asked = compiler.compile_for, []
 
     def compile_for(wanted: Slice, config: TrainConfig, *, seconds: float) -> Compiled | str:

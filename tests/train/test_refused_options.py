@@ -83,9 +83,7 @@ def test_a_name_that_is_nearly_a_model_leads_to_it_and_a_name_of_one_is_taken(na
     ("layout", "task", "allowed"),
     [("pad", "tokens", "classify, mlm, clm"), ("concat", "classify", "mlm, clm"), ("concat", "tokens", "mlm, clm")],
 )
-def test_a_task_that_the_dataset_does_not_allow_leads_to_one_that_it_does(
-    tmp_path: Path, layout: str, task: str, allowed: str
-) -> None:
+def test_a_task_not_for_the_dataset_leads_to_another_one(tmp_path: Path, layout: str, task: str, allowed: str) -> None:
     data = training.data() if layout == "pad" else building.built(building.REVIEWS, layout=layout)
     outcome = training.command(tmp_path, data=data, task=task)
     cause, remedy = outcome.error
@@ -95,9 +93,7 @@ def test_a_task_that_the_dataset_does_not_allow_leads_to_one_that_it_does(
 
 
 @pytest.mark.parametrize(("batch", "replicas", "fitting"), [(32, 3, "30 or 33"), (3, 4, "4"), (32, 64, "64")])
-def test_a_batch_that_replicas_cannot_share_leads_to_one_that_they_can(
-    tmp_path: Path, batch: int, replicas: int, fitting: str
-) -> None:
+def test_a_batch_not_for_the_replicas_leads_to_another(tmp_path: Path, batch: int, replicas: int, fitting: str) -> None:
     _, remedy = training.command(tmp_path, global_batch_size=batch, replicas=replicas).error
     assert remedy == f"give --global-batch-size {fitting}"
 

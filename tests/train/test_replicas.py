@@ -56,9 +56,7 @@ def test_replicas_predict_the_same_as_one(tmp_path: Path, four: tuple[Outcome, l
 
 
 @pytest.mark.slow
-def test_a_signal_ends_a_training_whose_last_step_is_saved_and_only_we_speak(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_after_a_signal_the_last_step_is_saved_quietly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("TPU_NAME", "TPU_GRPC_URL", "COLAB_TPU_ADDR", "TF_CPP_MIN_LOG_LEVEL"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")

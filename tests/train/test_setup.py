@@ -45,9 +45,7 @@ def test_a_folder_with_a_file_that_no_training_wrote_is_refused(tmp_path: Path, 
         ("course", {"steps": 9, "warmup": None}),
     ],
 )
-def test_a_malformed_value_in_run_json_is_refused_with_the_name_of_the_file(
-    tmp_path: Path, key: str, value: Any
-) -> None:
+def test_a_malformed_value_is_refused_with_the_name_of_the_file(tmp_path: Path, key: str, value: Any) -> None:
     (tmp_path / "run.json").write_text(json.dumps({"seed": 1, key: value}))
     with pytest.raises(OutputError, match=r"run\.json: "):
         checkpoints.claimed(str(tmp_path), identity={"seed": 1, "stages": {"9": [1.0, 1.0]}}, writes=True)

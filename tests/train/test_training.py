@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import signal
 from pathlib import Path
 
 import keras
@@ -15,7 +14,6 @@ from pipelines.train.preflight import preflight, tpu_slices
 from pipelines.train.preflight.preflight import Preflight
 from tests import building
 from tests.building import Outcome
-from tests.support import limits
 from tests.train import training
 from tfrecord_io import reader
 from tfrecord_io.mixture import Mixture
@@ -69,25 +67,6 @@ def test_a_finished_training_describes_its_model_with_weights_and_scalars(traine
     assert building.files(folder / "tokenizer") == building.files(training.data() / "tokenizer")
 
 
-def test_a_killed_training_goes_on_with_the_next_batch_and_the_same_losses(tmp_path: Path) -> None:
-    killed = training.program(tmp_path / "killed", steps=60, save_every=10)
-    assert killed.stdout is not None
-    for line in killed.stdout:
-        if json.loads(line)["step"] >= 25:
-            break
-    killed.send_signal(signal.SIGKILL)
-    killed.communicate(timeout=limits.PROCESS)
-    assert killed.returncode == -signal.SIGKILL
-
-    resumed = training.command(tmp_path / "killed", steps=60, save_every=10)
-    whole = training.command(tmp_path / "whole", steps=60)
-    losses, expected = training.losses(resumed.out), training.losses(whole.out)
-    first = min(losses)
-    assert 21 <= first < 60
-    assert first % 10 == 1, "it goes on behind a checkpoint"
-    assert losses == {step: expected[step] for step in range(first, 61)}, "to the last bit"
-
-
 # There is no TPU here: whoever got as far as looking for one would say so.
 @pytest.mark.parametrize(
     ("change", "words"),
@@ -100,9 +79,7 @@ def test_a_killed_training_goes_on_with_the_next_batch_and_the_same_losses(tmp_p
         ({"allow_changes": True, "seed": 1, "learning_rate": 0.1}, "learning_rate 0.01, now 0.1, seed 0, now 1"),
     ],
 )
-def test_another_training_in_the_same_folder_is_refused(
-    trained: tuple[Path, Outcome], change: dict[str, object], words: str
-) -> None:
+def test_other_trainings_are_refused(trained: tuple[Path, Outcome], change: dict[str, object], words: str) -> None:
     outcome = training.command(trained[0], **{**SHORT, "steps": 4, **change})
     assert outcome.status == 1
     assert words in outcome.error[0]
@@ -138,9 +115,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_taken(tmp_path: Pat
     assert "ckpt-2: the checkpoint does not fit this model or is damaged" in outcome.error[0]
 
 
-def test_a_damaged_checkpoint_of_the_best_evaluation_costs_only_itself(
-    trained: tuple[Path, Outcome], tmp_path: Path
-) -> None:
+def test_a_damaged_best_checkpoint_costs_only_itself(trained: tuple[Path, Outcome], tmp_path: Path) -> None:
     options = {**SHORT, "steps": 3, "keep_best": True, "learning_rate": 1e-9, "best_metric": "accuracy"}
     training.done(tmp_path, **{**options, "steps": 2})  # the first of equals is the best
     damage(tmp_path / "best" / "ckpt-1")

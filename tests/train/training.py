@@ -14,6 +14,8 @@ from pipelines.train import cli
 from tests import building
 from tests.building import Outcome
 
+EXAMPLES = building.REPOSITORY / "examples"
+
 
 def data() -> Path:
     return building.reviews(max_length=16)
@@ -21,42 +23,26 @@ def data() -> Path:
 
 def translations() -> Path:
     """The translations as inputs and targets: a training split alone."""
-    return building.built(
-        building.REPOSITORY / "examples" / "translations",
-        layout="seq2seq",
-        text_column="en",
-        target_column="de",
-        tokenizer=building.tokenizer("translations"),
-        max_length=24,
-        target_length=20,
-    )
+    columns = {"layout": "seq2seq", "text_column": "en", "target_column": "de", "max_length": 24, "target_length": 20}
+    return building.built(EXAMPLES / "translations", **columns, tokenizer=building.tokenizer("translations"))
 
 
 def tags() -> Path:
-    return building.built(building.REPOSITORY / "examples" / "tags", layout="tokens", max_length=64)
+    return building.built(EXAMPLES / "tags", layout="tokens", max_length=64)
 
 
 def questions() -> Path:
     """The questions and windows of their texts: a training split alone."""
-    return building.built(
-        building.REPOSITORY / "examples" / "questions",
-        layout="qa",
-        text_column=("question", "context"),
-        max_length=40,
-        stride=10,
-    )
+    columns = ("question", "context")
+    return building.built(EXAMPLES / "questions", layout="qa", text_column=columns, max_length=40, stride=10)
 
 
 @functools.cache
 def pairs() -> Path:
     """Pairs of answers with margins, in rows of 32 tokens: 24 to train on, and 10."""
     rows = [
-        {
-            "prompt": f"The film {row} was",
-            "chosen": f" good {row}.",
-            "rejected": f" {'very ' * (row % 3)}bad.",
-            "margin": row % 2,
-        }
+        {"prompt": f"The film {row} was", "chosen": f" good {row}.", "rejected": f" {'very ' * (row % 3)}bad."}
+        | {"margin": row % 2}
         for row in range(34)
     ]
     source = building.source(building.new_folder() / "in", train=rows[:24], validation=rows[24:])
@@ -66,18 +52,9 @@ def pairs() -> Path:
 
 def options(model_dir: Path | str | None, **changes: object) -> list[str]:
     """Arguments of a short training of a small model, see `flags`."""
-    defaults: dict[str, object] = {
-        "data": data(),
-        "task": "classify",
-        "model": "tests.train.small:bag",
-        "tpu": "none",
-        "model_dir": model_dir,
-        "global_batch_size": 16,
-        "steps": 8,
-        "learning_rate": 0.01,
-        "log_every": 1,
-        "json": True,
-    }
+    defaults: dict[str, object] = {"data": data(), "task": "classify", "model": "tests.train.small:bag", "tpu": "none"}
+    defaults |= {"model_dir": model_dir, "global_batch_size": 16, "steps": 8, "learning_rate": 0.01, "log_every": 1}
+    defaults["json"] = True
     return flags(**{**defaults, **changes})
 
 

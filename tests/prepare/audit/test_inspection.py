@@ -67,14 +67,12 @@ def test_a_split_that_is_not_there_is_named() -> None:
     ("missing", "cause"),
     [("reviews-train-00000-of-00003.tfrecord", "no such file"), ("tokenizer", "the dataset's tokenizer is missing")],
 )
-def test_what_is_missing_is_named(tmp_path: Path, missing: str, cause: str) -> None:
-    root = Path(shutil.copytree(reviews(), tmp_path / "out"))
-    path = root / missing
+def test_what_is_missing_is_named(finished: Path, missing: str, cause: str) -> None:
+    path = finished / missing
     shutil.rmtree(path) if path.is_dir() else path.unlink()
-    assert building.command("inspect", root).error[0] == f"{path}: {cause}"
+    assert building.command("inspect", finished).error[0] == f"{path}: {cause}"
 
 
-def test_a_damaged_record_is_named_not_shown(tmp_path: Path) -> None:
-    root = Path(shutil.copytree(reviews(), tmp_path / "out"))
-    flip(train_shards(root)[0], 20)
-    assert "record 0" in building.command("inspect", root).error[0]
+def test_a_damaged_record_is_named_not_shown(finished: Path) -> None:
+    flip(train_shards(finished)[0], 20)
+    assert "record 0" in building.command("inspect", finished).error[0]

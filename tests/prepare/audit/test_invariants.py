@@ -8,10 +8,10 @@ import pytest
 from pipelines.prepare.audit.invariants import check_columns
 from pipelines.prepare.export.export_settings import ExportSettings
 from pipelines.prepare.export.megatron import MegatronWriter
-from tests.tfrecord_io.conftest import make_manifest, tokenizer_facts
+from tests.tfrecord_io.conftest import integers, make_manifest, tokenizer_facts
 from tfrecord_io.errors import CorruptRecordError
 from tfrecord_io.manifest import Manifest
-from tfrecord_io.schema import Feature, Schema
+from tfrecord_io.schema import Schema
 
 L = 4
 # Sound columns of two records by role, int64 [2, L] or [2]: the name of a feature is its role.
@@ -45,10 +45,7 @@ PAIRS = tuple(f"{side}_{kind}" for side in ("chosen", "rejected") for kind in ("
 
 
 def manifest_of(roles: tuple[str, ...], columns: dict[str, np.ndarray], **changes: Any) -> Manifest:
-    features = tuple(
-        Feature(name=role, dtype="int64", shape=columns[role].shape[1:], role=role)  # type: ignore[arg-type]
-        for role in roles
-    )
+    features = tuple(integers(role, role, *columns[role].shape[1:]) for role in roles)  # type: ignore[arg-type]
     fields: dict[str, Any] = {"layout": {"name": "pad", "max_length": L}, "label_names": ("no", "yes"), **changes}
     return make_manifest(Schema(features), **fields)
 
@@ -141,13 +138,10 @@ def test_a_vector_of_classes_has_only_0_and_1(wrong: int) -> None:
 def test_megatrons_bound_decides_the_size_of_its_ids(vocab_size: int, itemsize: int) -> None:
     """`megatron/core/datasets/indexed_dataset.py`, `DType.optimal_dtype`: uint16 below 65,500."""
     columns = columns_of(("token_ids", "num_tokens"))
-    manifest = manifest_of(("token_ids", "num_tokens"), columns, tokenizer=tokenizer_facts(vocab_size=vocab_size))
     named = {"input_ids": columns["token_ids"], "num_tokens": columns["num_tokens"]}
-    features = tuple(
-        Feature(name=name, dtype="int64", shape=value.shape[1:], role=role)  # type: ignore[arg-type]
-        for (name, value), role in zip(named.items(), ("token_ids", "num_tokens"), strict=True)
-    )
-    manifest = make_manifest(Schema(features), layout={"name": "concat", "max_length": L}, tokenizer=manifest.tokenizer)
+    schema = Schema((integers("input_ids", "token_ids", L), integers("num_tokens", "num_tokens")))
+    layout, facts = {"name": "concat", "max_length": L}, tokenizer_facts(vocab_size=vocab_size)
+    manifest = make_manifest(schema, layout=layout, tokenizer=facts)
     made = MegatronWriter(manifest, ExportSettings(to="megatron", output="out")).files(iter([named]))
     assert len(made["{}.bin"]) % itemsize == 0
     assert made["{}.idx"][17] == {2: 8, 4: 4}[itemsize]

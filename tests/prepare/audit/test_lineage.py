@@ -14,13 +14,19 @@ from pipelines.prepare.audit.decode import load_tokenizer
 from pipelines.prepare.audit.trace import Traced, Tracer
 from tests import building
 from tests.building import REVIEWS, built, read_manifest, read_shard, reviews
+from tfrecord_io import random_access
+from tfrecord_io.random_access import GlobalBatches
 
 ROWS = [json.loads(line) for line in (REVIEWS / "train.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
+def tracer_of(root: Path) -> Tracer:
+    return Tracer(reopened_dataset.reopen(str(root), read_manifest(root)))
+
+
 def every_record(root: Path) -> list[tuple[Traced, np.ndarray]]:
     """Return the trace and token ids of every record of train."""
-    tracer = Tracer(reopened_dataset.reopen(str(root), read_manifest(root)))
+    tracer = tracer_of(root)
     return [
         (tracer.trace(split="train", shard=index, record=record), ids)
         for index, shard in enumerate(read_manifest(root).splits["train"].shards)
@@ -110,3 +116,39 @@ def test_a_row_of_a_split_with_another_name_is_said_to_be_of_the_sources(tmp_pat
         traced = json.loads(outcome.out)
         assert f"row {traced['rows'][0]['row']} of {said} = row" in outcome.err
         assert traced["origin"] == ("train" if split == "first" else None)
+
+
+PLANTED = "the planted row that makes the loss jump"
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """300 rows in several shards; one row is planted."""
+    rows = [{"text": PLANTED if row == 123 else f"an ordinary row, number {row}"} for row in range(300)]
+    data = building.source(tmp_path_factory.mktemp("planted") / "data", train=rows)
+    return building.built(data, shard_size="5kB")
+
+
+def batches_of(root: Path, *, size: int, seed: int) -> GlobalBatches:
+    return random_access.global_batches(random_access.open(root)["train"], global_batch_size=size, seed=seed)
+
+
+def traced_steps(root: Path, batches: GlobalBatches, *steps: int) -> list[Traced]:
+    tracer = tracer_of(root)
+    origins = (origin for step in steps for origin in batches.origins(step))
+    return [tracer.trace(split="train", shard=shard, record=record) for _, shard, record in origins]
+
+
+def test_a_planted_row_is_found_by_the_step_that_trains_on_it(planted: Path) -> None:
+    batches = batches_of(planted, size=16, seed=3)
+    ids = load_tokenizer(str(planted))(PLANTED, padding="max_length", max_length=32)["input_ids"]
+    found = ((step, (batches[step]["input_ids"] == ids).all(axis=1)) for step in range(19))
+    step, place = next((step, int(hits.argmax())) for step, hits in found if hits.any())
+    (row,) = traced_steps(planted, batches, step)[place].rows
+    assert (row.row, row.texts) == (123, {"text": PLANTED})
+
+
+def test_every_row_of_an_epoch_is_found(planted: Path) -> None:
+    assert len(read_manifest(planted).splits["train"].shards) > 2
+    found = traced_steps(planted, batches_of(planted, size=30, seed=1), *range(10))
+    assert sorted(each.rows[0].row for each in found) == list(range(300))

@@ -126,9 +126,7 @@ def test_with_a_changed_source_nothing_is_changed(tmp_path: Path) -> None:
     assert building.files(root) == before
 
 
-def test_a_shard_that_does_not_come_out_as_it_was_is_not_written(
-    finished: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_shard_that_comes_out_otherwise_is_not_written(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Simulates another version of the tokenizers library, with other tokens."""
     monkeypatch.setattr(shard_writer, "shuffle_rng", lambda job, task, *, length: None)
     train_shards(finished)[1].unlink()

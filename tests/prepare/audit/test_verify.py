@@ -3,7 +3,6 @@
 import dataclasses
 import hashlib
 import json
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -20,11 +19,6 @@ from tfrecord_io.examples import Payloads
 from tfrecord_io.manifest import Shard
 
 Columns = dict[str, np.ndarray]
-
-
-@pytest.fixture
-def damaged(tmp_path: Path) -> Path:
-    return Path(shutil.copytree(reviews(), tmp_path / "out"))
 
 
 def problems(root: Path) -> dict[str, str]:
@@ -73,32 +67,32 @@ def replace(root: Path, name: str, **changes: object) -> None:
 
 
 @pytest.mark.parametrize("place", [0, 8, 12, 5000, -1])
-def test_a_flipped_bit_is_found_anywhere(damaged: Path, place: int) -> None:
-    shard = train_shards(damaged)[1]
+def test_a_flipped_bit_is_found_anywhere(finished: Path, place: int) -> None:
+    shard = train_shards(finished)[1]
     flip(shard, place)
-    ((name, problem),) = problems(damaged).items()
+    ((name, problem),) = problems(finished).items()
     assert name == shard.name
     assert f"{shard}, record " in problem
     assert "crc" in problem or "cut off" in problem
 
 
-def test_a_shard_that_was_cut_off_is_found(damaged: Path) -> None:
-    shard = train_shards(damaged)[0]
+def test_a_shard_that_was_cut_off_is_found(finished: Path) -> None:
+    shard = train_shards(finished)[0]
     size = shard.stat().st_size
     shard.write_bytes(shard.read_bytes()[:1000])
-    assert problems(damaged) == {shard.name: f"{shard}: 1,000 bytes, expected {size:,}"}
+    assert problems(finished) == {shard.name: f"{shard}: 1,000 bytes, expected {size:,}"}
 
 
-def test_exchanged_records_are_found(damaged: Path) -> None:
+def test_exchanged_records_are_found(finished: Path) -> None:
     def exchange(columns: Columns) -> None:
         for values in columns.values():
             values[:2] = values[1::-1].copy()
 
-    shard = train_shards(damaged)[0]
+    shard = train_shards(finished)[0]
     digest = hashlib.sha256(shard.read_bytes()).hexdigest()
-    rewrite(damaged, shard, exchange)
-    replace(damaged, shard.name, sha256=digest)
-    ((_, problem),) = problems(damaged).items()
+    rewrite(finished, shard, exchange)
+    replace(finished, shard.name, sha256=digest)
+    ((_, problem),) = problems(finished).items()
     assert "whole records were replaced" in problem
 
 
@@ -123,24 +117,24 @@ def test_a_shard_of_more_records_than_the_manifest_says_is_not_read_to_its_end(m
 @pytest.mark.parametrize(
     "changes", [{"num_tokens": 5}, {"num_examples": 5, "ledger": manifest.Ledger(rows_in=5, rows_used=5)}]
 )
-def test_a_wrong_count_in_the_manifest_is_found(damaged: Path, changes: dict[str, object]) -> None:
-    shard = train_shards(damaged)[0]
-    replace(damaged, shard.name, **changes)
-    ((name, problem),) = problems(damaged).items()
+def test_a_wrong_count_in_the_manifest_is_found(finished: Path, changes: dict[str, object]) -> None:
+    shard = train_shards(finished)[0]
+    replace(finished, shard.name, **changes)
+    ((name, problem),) = problems(finished).items()
     assert name == shard.name
     assert "examples" in problem
     assert problem.replace(",", " ").split().count("5") == 1
 
 
-def test_a_shard_of_another_schema_is_found(damaged: Path) -> None:
-    facts = read_manifest(damaged)
-    shard = train_shards(damaged)[0]
+def test_a_shard_of_another_schema_is_found(finished: Path) -> None:
+    facts = read_manifest(finished)
+    shard = train_shards(finished)[0]
     other = dataclasses.replace(facts.schema, features=facts.schema.features[:3])
     columns = examples.decode(frames.messages_of(shard.read_bytes()), facts.schema, place="")
     content = records.encode_framed({name: columns[name] for name in other.names}, other).data.tobytes()
     shard.write_bytes(content)
-    replace(damaged, shard.name, num_bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
-    ((_, problem),) = problems(damaged).items()
+    replace(finished, shard.name, num_bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
+    ((_, problem),) = problems(finished).items()
     assert f"{shard}, record 0" in problem
 
 
@@ -151,24 +145,24 @@ def set_at(column: str, *at: int, value: int) -> Callable[[Columns], None]:
     return change
 
 
-def test_contents_that_make_no_sense_are_found_by_record(damaged: Path) -> None:
+def test_contents_that_make_no_sense_are_found_by_record(finished: Path) -> None:
     """test_invariants covers each kind."""
-    shard = train_shards(damaged)[1]
-    rewrite(damaged, shard, set_at("label", 3, value=2))
-    assert problems(damaged) == {shard.name: f"{shard}, record 3: a label outside 0 to 1"}
+    shard = train_shards(finished)[1]
+    rewrite(finished, shard, set_at("label", 3, value=2))
+    assert problems(finished) == {shard.name: f"{shard}, record 3: a label outside 0 to 1"}
 
 
-def test_token_types_are_checked_where_they_are_constant(damaged: Path) -> None:
-    facts = read_manifest(damaged)
+def test_token_types_are_checked_where_they_are_constant(finished: Path) -> None:
+    facts = read_manifest(finished)
     features = tuple(
         dataclasses.replace(feature, constant=0) if feature.name == "token_type_ids" else feature
         for feature in facts.schema.features
     )
     facts = dataclasses.replace(facts, schema=dataclasses.replace(facts.schema, features=features))
-    (damaged / "manifest.json").write_bytes(manifest.dump(facts))
-    assert problems(damaged) == {}
-    rewrite(damaged, train_shards(damaged)[0], set_at("token_type_ids", 1, 2, value=1))
-    ((_, problem),) = problems(damaged).items()
+    (finished / "manifest.json").write_bytes(manifest.dump(facts))
+    assert problems(finished) == {}
+    rewrite(finished, train_shards(finished)[0], set_at("token_type_ids", 1, 2, value=1))
+    ((_, problem),) = problems(finished).items()
     assert problem.endswith("record 1: a token_type_ids other than 0")
 
 

@@ -31,9 +31,7 @@ def resolved(output: Path) -> OpenJob:
     return building.resolved(request(str(output)))
 
 
-def test_rows_without_text_stop_the_build_with_their_number_and_the_first_three(
-    with_nulls: Path, tmp_path: Path
-) -> None:
+def test_rows_without_text_stop_the_build_with_number_and_first_three(with_nulls: Path, tmp_path: Path) -> None:
     cause, remedy = building.command("build", with_nulls, *building.options(tmp_path / "out")).error
     assert cause == (
         "4 of 20 rows cannot be used (train: text is null in 4), such as row 4 of train.jsonl (text is null), "
@@ -72,9 +70,7 @@ def test_a_row_that_is_too_long_not_to_be_cut_is_rejected_while_tokenizing(tmp_p
     data = building.source(tmp_path / "data", train=rows)
     options = building.options(tmp_path / "out", truncation="do_not_truncate", no_shuffle=True)
     cause, _ = building.command("build", data, *options).error
-    assert cause.startswith(
-        "at least 4 of 20 rows cannot be used (train: too many tokens in 4)"
-    )  # sixteen rows are sampled
+    assert cause.startswith("at least 4 of 20 rows cannot be used (train: too many tokens in 4)"), "16 are sampled"
     assert [int(row) for row in re.findall(r"row (\d+) of train.jsonl", cause)] == [6, 10, 14]
 
     outcome = building.command("build", data, *options, "--max-error-rate", 0.25, "--json")
@@ -182,9 +178,8 @@ def test_the_rate_is_of_all_splits_together() -> None:
     first = RejectedRow(row=4, reason="text_null")
     unused = {"a": of_split({"text_null": 2}, first), "b": of_split({})}
     commit.check_error_rate(unused, rows={"a": 10, "b": 10}, limit=0.1)
-    with pytest.raises(
-        RowsRejectedError, match=r"2 of 20 rows .*a: text is null in 2.*a\[4\] \(text is null\).* 0.09 allows 1"
-    ):
+    words = r"2 of 20 rows .*a: text is null in 2.*a\[4\] \(text is null\).* 0.09 allows 1"
+    with pytest.raises(RowsRejectedError, match=words):
         commit.check_error_rate(unused, rows={"a": 10, "b": 10}, limit=0.09)
 
 

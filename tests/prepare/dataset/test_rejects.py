@@ -126,9 +126,7 @@ ROWS = [{"text": "one"}, {"text": "two"}, {"text": None}]
         ((), "train[2] (text is null)"),
     ],
 )
-def test_a_rejected_row_is_named_by_its_file_and_its_number_there(
-    tmp_path: Path, files: tuple[str, ...], named: str
-) -> None:
+def test_a_rejected_row_is_named_by_its_file_and_number(tmp_path: Path, files: tuple[str, ...], named: str) -> None:
     for name in files:
         path = tmp_path / "in" / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -31,11 +31,12 @@ from tests.support import seams
 from tests.support.commits import request
 from tfrecord_io.errors import FingerprintMismatchError, FormatError, LedgerError, OutputError
 
+ZLIB = zlib.ZLIB_RUNTIME_VERSION
+
 
 def build(output: Path, **changes: object) -> Outcome:
-    return building.command(
-        "build", REVIEWS, "--json", *building.options(output, **{"label_column": "label", **changes})
-    )
+    options = building.options(output, **{"label_column": "label", **changes})
+    return building.command("build", REVIEWS, "--json", *options)
 
 
 def result(outcome: Outcome) -> dict[str, Any]:
@@ -58,27 +59,22 @@ def receipts(root: Path) -> list[Path]:
     return sorted(root.glob(".prep/*/*/receipt-*.json"))
 
 
+DAMAGE: dict[str, Callable[[Path, Path], object]] = {
+    "shard gone": lambda shard, _: shard.unlink(),
+    "shard cut off": lambda shard, _: os.truncate(shard, 100),
+    "receipt gone": lambda _, receipt: receipt.unlink(),
+    "receipt damaged": lambda _, receipt: receipt.write_bytes(receipt.read_bytes()[:-20]),
+    "wrong receipt": lambda _, receipt: receipt.write_text(receipt.read_text().replace('print": "', 'print": "0')),
+    "another shard's receipt": lambda _, receipt: shutil.copy(sorted(receipt.parent.glob("receipt-*"))[0], receipt),
+}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "damage",
-    ["shard gone", "receipt gone", "receipt damaged", "shard cut off", "wrong receipt", "another shard's receipt"],
-)
+@pytest.mark.parametrize("damage", DAMAGE)
 def test_only_what_is_missing_is_made_again_with_the_same_bytes(finished: Path, num_shards: int, damage: str) -> None:
     if "receipt" in damage:  # a finished dataset needs none
         (finished / "manifest.json").unlink()
-    shard, receipt = sorted(finished.glob("*-train-*.tfrecord"))[1], receipts(finished)[1]
-    if damage == "shard gone":
-        shard.unlink()
-    elif damage == "receipt gone":
-        receipt.unlink()
-    elif damage == "receipt damaged":
-        receipt.write_bytes(receipt.read_bytes()[:-20])
-    elif damage == "shard cut off":
-        os.truncate(shard, 100)
-    elif damage == "another shard's receipt":
-        shutil.copy(receipts(finished)[0], receipt)
-    else:
-        receipt.write_text(receipt.read_text().replace('"fingerprint": "', '"fingerprint": "0'))
+    DAMAGE[damage](sorted(finished.glob("*-train-*.tfrecord"))[1], receipts(finished)[1])
     assert made_and_kept(build(finished)) == (1, num_shards - 1)
     assert building.files(finished) == building.files(reviews())
 
@@ -97,18 +93,14 @@ def test_what_a_killed_process_left_half_written_is_swept_away(finished: Path, i
 
 
 @pytest.mark.slow
-def test_another_split_is_added_the_first_stays_and_each_may_be_asked_for_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_split_is_added_and_each_is_known_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = result(build(tmp_path / "out", split="train"))
     before = building.files(tmp_path / "out")
     second = result(build(tmp_path / "out", split="validation"))
     assert first["splits"].keys() == {"train"}
     assert second["splits"].keys() == {"train", "validation"}
     after = building.files(tmp_path / "out")
-    assert {name: after[name] for name in before if ".tfrecord" in name} == {
-        name: content for name, content in before.items() if ".tfrecord" in name
-    }
+    assert {name for name in before if ".tfrecord" in name and after[name] != before[name]} == set()
     assert after["manifest.json"] == building.files(reviews())["manifest.json"]
     monkeypatch.delattr(launcher, "open_job")  # rows are not looked for
     for asked in ("train", "validation", ("train", "validation")):
@@ -122,16 +114,10 @@ def test_another_split_is_added_the_first_stays_and_each_may_be_asked_for_again(
         ("unfinished", {"seed": 5}, "seed: was 0, now 5"),
         ("finished", {"shard_size": "30kB"}, "shard_bytes: was 20000, now 30000"),
         ("unfinished", {"no_shuffle": True}, "shuffle: was true, now false"),
-        (
-            "without work folder",
-            {"compression": "gzip"},
-            f'compression: was "none", now "gzip"; versions.zlib: was null, now "{zlib.ZLIB_RUNTIME_VERSION}"',
-        ),
+        ("without work folder", {"compression": "gzip"}, f'now "gzip"; versions.zlib: was null, now "{ZLIB}"'),
     ],
 )
-def test_another_request_is_refused_and_names_what_differs(
-    finished: Path, state: str, changes: dict[str, Any], listed: str
-) -> None:
+def test_another_request_names_what_differs(finished: Path, state: str, changes: dict[str, Any], listed: str) -> None:
     if state == "unfinished":
         (finished / "manifest.json").unlink()
     elif state == "without work folder":
@@ -139,7 +125,7 @@ def test_another_request_is_refused_and_names_what_differs(
     before = building.files(finished)
     cause, remedy = build(finished, **changes).error
     assert listed in cause
-    assert cause.count(": was ") == listed.count(": was ")
+    assert cause.count(": was ") == 1 + listed.count(";")
     assert remedy == "choose another --output, or start over with --overwrite"
     assert building.files(finished) == before
 
@@ -211,29 +197,21 @@ def test_a_build_that_fails_leaves_nothing_but_the_rows_that_it_has_ingested(tmp
 
 
 @pytest.mark.parametrize(
-    ("config", "identity", "place"),
+    ("options", "identity", "place"),
     [
         (
-            SourceConfig(dataset="s3://key:secret@host/data/*.parquet?token=secret#x", config="c"),
-            {"kind": "parquet"},
-            ("s3://host/data/*.parquet", "c", None),
+            {"dataset": "s3://key:secret@host/*.parquet?token=secret#x", "config": "c"},
+            {},
+            ("s3://host/*.parquet", "c", None),
         ),
-        (SourceConfig(dataset="a/*.jsonl"), {"kind": "json"}, ("/a/*.jsonl", None, None)),
-        (
-            SourceConfig(dataset="user/name", revision="main"),
-            {"kind": "hub", "revision": "abc"},
-            ("user/name", None, "abc"),
-        ),
+        ({"dataset": "a/*.jsonl"}, {}, (os.path.abspath("a/*.jsonl"), None, None)),
+        ({"dataset": "user/name", "revision": "main"}, {"kind": "hub", "revision": "abc"}, ("user/name", None, "abc")),
     ],
 )
 def test_where_the_source_was_is_an_absolute_path_an_address_without_credentials_or_a_pinned_hub_id(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    config: SourceConfig,
-    identity: dict[str, Any],
-    place: tuple[str | None, ...],
+    tmp_path: Path, options: dict[str, Any], identity: dict[str, Any], place: tuple[str | None, ...]
 ) -> None:
-    monkeypatch.chdir("/")
+    config = SourceConfig(**options)
     listing = SourceListing(kind="json", splits={}, described=identity, builders={})
     found = OpenedSource(listing=listing, columns={}, footers={}, addresses={})
     assert location_of(config, found) == dict(zip(("dataset", "config", "revision"), place, strict=True))
@@ -255,9 +233,7 @@ def reserved(output: Path, *, num_rows: int = 10) -> tuple[OpenJob, ShardTask]:
     return resolved, ShardTask(split="train", index=0, count=1, num_rows=num_rows, pieces=pieces)
 
 
-def test_a_worker_whose_job_is_cleared_away_writes_nothing_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_whose_job_is_cleared_writes_nothing_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def clear_behind(*args: Any, **kwargs: Any) -> Any:
         shard = written(*args, **kwargs)
         Path(resolved.job.work_path(reservation.JOB_FILE)).unlink()
@@ -284,14 +260,8 @@ def test_a_shard_of_more_or_fewer_rows_than_were_planned_is_not_written(tmp_path
     assert building.shard_bytes(tmp_path / "out") == {}
 
 
-def flip(folder: Path) -> None:
-    changed = bytearray((folder / "tokenizer.json").read_bytes())
-    changed[100] ^= 1
-    (folder / "tokenizer.json").write_bytes(changed)
-
-
 MEDDLED: dict[str, Callable[[Path], object]] = {
-    "a byte": flip,
+    "a byte": lambda folder: building.flip(folder / "tokenizer.json", 100),
     "a file gone": lambda folder: (folder / "tokenizer_config.json").unlink(),
     "a file more": lambda folder: (folder / "special_tokens_map.json").write_text("{}"),
 }
@@ -330,14 +300,12 @@ def test_of_two_jobs_without_a_lock_one_sees_the_other(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["", "a/b", ".x", 3])
 def test_the_name_in_a_job_of_others_deletes_no_file_of_theirs(tmp_path: Path, name: object) -> None:
-    for path, content in {
-        ".prep/0123/job.json": json.dumps({"name": name}),
-        f"{name}-x-00000-of-00001.tfrecord": "",
-    }.items():
+    shard = f"{name}-x-00000-of-00001.tfrecord"
+    for path, content in ((".prep/0123/job.json", json.dumps({"name": name})), (shard, "")):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(content)
     reservation.clear(str(tmp_path))
-    assert [*building.files(tmp_path)] == [f"{name}-x-00000-of-00001.tfrecord"]
+    assert [*building.files(tmp_path)] == [shard]
 
 
 @pytest.mark.parametrize("job", [b"", b"[1]", b"{", None])
@@ -350,13 +318,7 @@ def test_an_unknown_job_in_the_work_folder_is_refused(tmp_path: Path, job: bytes
     assert "holds a dataset made from something else" in cause
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ("grown", "tickets.csv has changed since the dataset was made"),
-        ("renamed", "tickets.csv has disappeared since the dataset was made"),
-    ],
-)
+@pytest.mark.parametrize(("change", "said"), [("grown", "has changed"), ("renamed", "has disappeared")])
 def test_a_source_with_other_files_is_told_without_digests(tmp_path: Path, change: str, said: str) -> None:
     tickets, out = tmp_path / "data" / "tickets.csv", tmp_path / "out"
     tickets.parent.mkdir()
@@ -368,8 +330,9 @@ def test_a_source_with_other_files_is_told_without_digests(tmp_path: Path, chang
     else:
         tickets.unlink()
         tickets.with_name("others.csv").write_text("text\na bad film\n")
-    assert building.command(*arguments).error[0] == f"{out}: {said}"
-    assert "add --append" in building.command(*arguments).error[1]
+    cause, remedy = building.command(*arguments).error
+    assert cause == f"{out}: tickets.csv {said} since the dataset was made"
+    assert "add --append" in remedy
 
 
 def test_a_damaged_manifest_is_named(finished: Path) -> None:
@@ -380,9 +343,7 @@ def test_a_damaged_manifest_is_named(finished: Path) -> None:
 
 @pytest.mark.parametrize("names", [["notes.txt"], ["manifest.json", "index.html"], ["tokenizer"], [".hidden"]])
 @pytest.mark.parametrize("overwrite", [None, True])
-def test_a_folder_that_holds_something_else_is_left_alone(
-    tmp_path: Path, names: list[str], overwrite: bool | None
-) -> None:
+def test_a_folder_with_something_else_is_left_alone(tmp_path: Path, names: list[str], overwrite: bool | None) -> None:
     output = tmp_path / "out"
     output.mkdir()
     for name in names:

@@ -10,8 +10,6 @@ import pyarrow as pa
 import pytest
 
 from pipelines.prepare.launch import launcher, split_plans
-from pipelines.prepare.options.config import OutputConfig, PrepareConfig, TokenizerConfig
-from pipelines.prepare.options.source_config import SourceConfig
 from pipelines.prepare.sources.columns.extraction import ColumnPlan
 from pipelines.prepare.sources.resolve.data_files import DataFile
 from pipelines.prepare.sources.rows.unused_rows import RejectedRow, UnusedRows
@@ -19,6 +17,7 @@ from tests import building
 from tests.prepare import stored
 from tests.prepare.stored import Work
 from tests.support import seams
+from tests.support.commits import request
 from tests.support.plans import groups_of, plan_of
 from tests.support.tokenizers_zoo import Zoo
 from tfrecord_io.schema import Feature
@@ -34,13 +33,9 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def made(folder: Path, zoo: Zoo, *, texts: Any = (), kept: Any = (), ranges: Any = None) -> Work:
     """Rows with nulls of `texts` and `kept`."""
-    table = pa.table(
-        {
-            "text": [None if row in texts else f"text {row} " * 5 for row in range(ROWS)],
-            "kept": pa.array([None if row in kept else row for row in range(ROWS)], pa.int64()),
-        }
-    )
-    source = stored.parquet(folder, table, group_rows=20, ranges=ranges)
+    columns = {"text": [None if row in texts else f"text {row} " * 5 for row in range(ROWS)]}
+    columns["kept"] = pa.array([None if row in kept else row for row in range(ROWS)], pa.int64())
+    source = stored.parquet(folder, pa.table(columns), group_rows=20, ranges=ranges)
     return stored.work(zoo.path("wordpiece_uncased"), source, columns=COLUMNS)
 
 
@@ -66,17 +61,13 @@ def test_of_a_split_that_is_read_whole_every_unusable_row_is_known(tmp_path: Pat
     ],
 )
 @pytest.mark.usefixtures("few")
-def test_nulls_of_groups_are_counted_without_reading_them(
-    tmp_path: Path, zoo: Zoo, nulls: dict[str, Any], rows: list[int]
-) -> None:
+def test_nulls_are_counted_without_reading(tmp_path: Path, zoo: Zoo, nulls: dict[str, Any], rows: list[int]) -> None:
     unused = unused_rows(made(tmp_path, zoo, **nulls))
     assert unused.rejected.get("text_null", 0) in rows
     assert not unused.exact
 
 
-def test_more_shards_than_a_manifest_can_name_are_refused_before_the_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_more_shards_than_a_manifest_can_name_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = building.source(tmp_path / "data", train=[{"text": f"row {row}"} for row in range(400)])
     seams.put(monkeypatch, manifest_bytes=1000)
     ran = building.command("build", data, *building.options(tmp_path / "out", shard_size="1kB"))
@@ -97,14 +88,7 @@ def test_a_relative_output_is_made_absolute_before_it_travels(tmp_path: Path, mo
     monkeypatch.chdir(tmp_path)
     seams.put(monkeypatch, open_request=opened)
     with pytest.raises(SeenError):
-        launcher.build(
-            PrepareConfig(
-                source=SourceConfig(dataset="data"),
-                tokenizer=TokenizerConfig(name="tok"),
-                output=OutputConfig(root="out"),
-                beam_args=("--runner=DirectRunner",),
-            )
-        )
+        launcher.build(dataclasses.replace(request("out"), beam_args=("--runner=DirectRunner",)))
 
 
 def test_the_requests_to_the_hub_are_counted_once_the_plan_is_there(caplog: pytest.LogCaptureFixture) -> None:

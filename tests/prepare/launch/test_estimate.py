@@ -148,9 +148,7 @@ def test_nothing_is_said_where_there_is_little_or_rows_are_joined(options: tuple
         ([0, 1, 2], ""),
     ],
 )
-def test_labels_that_are_no_class_ids_are_told_before_anything_is_made(
-    tmp_path: Path, labels: list[int], said: str
-) -> None:
+def test_labels_that_are_no_class_ids_are_told_before_the_build(tmp_path: Path, labels: list[int], said: str) -> None:
     rows = [{"text": "good", "stars": labels[number % len(labels)]} for number in range(20)]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     options = ("--tokenizer", building.tokenizer(), "--label-column", "stars", "--max-length", 8)

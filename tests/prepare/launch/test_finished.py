@@ -8,12 +8,7 @@ import pytest
 
 from pipelines.prepare.launch import launcher
 from tests import building
-from tests.building import REVIEWS, Outcome, reviews
-
-
-@pytest.fixture
-def finished(tmp_path: Path) -> Path:
-    return Path(shutil.copytree(reviews(), tmp_path / "out"))
+from tests.building import REVIEWS, Outcome
 
 
 def again(output: Path, **changes: object) -> Outcome:
@@ -65,9 +60,7 @@ def test_a_source_that_has_moved_is_looked_for_at_its_new_place_from_then_on(tmp
 
 
 @pytest.mark.slow
-def test_nothing_is_read_of_a_source_that_goes_through_the_users_functions(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_read_of_a_source_with_functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "own_steps.py").write_text("def same(table):\n    return table\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     data = building.source(tmp_path / "data", train=[{"text": f"Row {row}"} for row in range(20)])

@@ -152,9 +152,7 @@ def whole(written: Callable[[Path], Path]) -> Path:
 
 @pytest.mark.parametrize("written", [parquet, json_lines], ids=lambda function: function.__name__)
 @pytest.mark.parametrize("fault", [*CHANGED_IN_PLACE, delete], ids=lambda function: function.__name__)
-def test_a_build_that_was_stopped_goes_on_after_the_fault(
-    tmp_path: Path, fault: Fault, written: Callable[[Path], Path]
-) -> None:
+def test_a_stopped_build_goes_on_after_the_fault(tmp_path: Path, fault: Fault, written: Callable[[Path], Path]) -> None:
     path, out = stopped(written, tmp_path)
     fault(path)()
     check_complete(build(path, out), out, whole(written))

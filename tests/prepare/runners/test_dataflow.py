@@ -268,9 +268,7 @@ def test_a_bucket_for_temporary_files_that_is_not_there_is_an_error_before_any_w
     assert "gs://nobody-has-this" in outcome.error[0]
 
 
-def test_without_googles_libraries_the_error_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_googles_libraries_an_error_names_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = importlib.util.find_spec
     missing = "google.cloud.dataflow"
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *_: None if name == missing else found(name, *_))
@@ -290,9 +288,7 @@ def test_the_graph_of_ten_thousand_shards_is_small(tmp_path: Path) -> None:
     assert len(pickler.dumps(on_beam.Call(ShardMaker(job), versions=shipping.versions()))) < 5_000
 
 
-def test_the_jobs_name_is_one_of_its_work_and_of_a_form_that_dataflow_takes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_jobs_name_follows_from_its_work_and_is_valid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def name_of(name: str = "reviews", work: str = "gs://bucket/folder/out f") -> str:
         options = PipelineOptions([])
         dataflow.prepare(options, name=name, work=work, folder=str(tmp_path))

@@ -101,29 +101,30 @@ def test_a_process_that_is_stopped_from_outside_is_replaced_once_for_each_task(t
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere no process forks")
 @pytest.mark.parametrize(("number", "how"), [(signal.SIGKILL, "was killed"), (signal.SIGTERM, "was ended twice")])
-def test_the_death_of_the_process_that_forks_the_others_is_told_too(
-    number: signal.Signals, how: str, tmp_path: Path
-) -> None:
+def test_the_death_of_the_process_that_forks_is_told_too(number: signal.Signals, how: str, tmp_path: Path) -> None:
     with pytest.raises(child.WorkerDiedError, match=how):
         here.run(functools.partial(ending_its_parent, number), ["first", "second"], processes=2)
 
 
+# A shell's background jobs ignore interrupts.
+SLEEPING = """
+import functools, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from pipelines.prepare.runners import here
+from tests.prepare.runners.test_here import sleeping
+here.run(functools.partial(sleeping, sys.argv[1]), [1, 2], processes=2)
+"""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_processes_end_with_their_launcher(number: signal.Signals, tmp_path: Path) -> None:
     """The launcher is a script without a guard for its main module."""
     script = tmp_path / "script.py"
-    script.write_text(
-        "import functools, signal, sys\n"
-        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell's background jobs ignore it
-        "from pipelines.prepare.runners import here\n"
-        "from tests.prepare.runners.test_here import sleeping\n"
-        "here.run(functools.partial(sleeping, sys.argv[1]), [1, 2], processes=2)\n"
-    )
+    script.write_text(SLEEPING)
     (tmp_path / "pids").mkdir()
-    launcher = subprocess.Popen(
-        [sys.executable, str(script), str(tmp_path / "pids")], env=building.environment(), stderr=subprocess.DEVNULL
-    )
+    words = [sys.executable, str(script), str(tmp_path / "pids")]
+    launcher = subprocess.Popen(words, env=building.environment(), stderr=subprocess.DEVNULL)
     while len(pids := [int(each.name) for each in (tmp_path / "pids").iterdir()]) < 2:
         assert launcher.poll() is None
         time.sleep(0.05)

@@ -12,7 +12,7 @@ from apache_beam.options.pipeline_options import PipelineOptions, SetupOptions, 
 
 from pipelines.prepare.runners import shipping
 from tests import building
-from tests.support import limits, seams
+from tests.support import limits, processes, seams
 from tfrecord_io.errors import ConfigError, PrepError
 
 
@@ -67,18 +67,11 @@ def test_the_launchers_versions_are_what_workers_install(tmp_path: Path, monkeyp
 
 
 @pytest.mark.parametrize(
-    "args",
-    [
-        ["--setup_file=./setup.py"],
-        ["--extra_package=x.whl"],
-        ["--extra_packages=x.whl"],
-        ["--sdk_container_image=image:1"],
-        ["--worker_harness_container_image=image:1"],
-    ],
+    "option", ["setup_file", "extra_package", "extra_packages", "sdk_container_image", "worker_harness_container_image"]
 )
-def test_what_the_user_says_of_packages_wins(tmp_path: Path, args: list[str]) -> None:
-    before = PipelineOptions(args).get_all_options(drop_default=True)
-    options = PipelineOptions(args)
+def test_what_the_user_says_of_packages_wins(tmp_path: Path, option: str) -> None:
+    before = PipelineOptions([f"--{option}=x"]).get_all_options(drop_default=True)
+    options = PipelineOptions([f"--{option}=x"])
     shipping.ship(options.view_as(SetupOptions), options.view_as(WorkerOptions), str(tmp_path))
     assert options.get_all_options(drop_default=True) == before
     assert not list(tmp_path.iterdir())
@@ -110,15 +103,9 @@ SHIP = (
 def test_an_installed_package_is_sent_with_its_requirements_and_what_tasks_import(wheel: Path, tmp_path: Path) -> None:
     installed = tmp_path / "installed"
     pip("install", "--no-deps", "--no-index", "--target", installed, wheel)
-    command = [sys.executable, "-c", SHIP, str(tmp_path)]
-    ended = subprocess.run(
-        command,
-        cwd=tmp_path,
-        env={**building.environment(), "PYTHONPATH": str(installed)},
-        capture_output=True,
-        timeout=limits.PROCESS,
-    )
-    assert ended.returncode == 0, ended.stderr.decode()
+    environment = {**building.environment(), "PYTHONPATH": str(installed)}
+    ended = processes.run([sys.executable, "-c", SHIP, tmp_path], cwd=tmp_path, env=environment)
+    assert ended.returncode == 0, ended.stderr
     code, sent = json.loads(ended.stdout.splitlines()[-1])
     assert Path(code).is_relative_to(installed)
     again = tmp_path / "again"

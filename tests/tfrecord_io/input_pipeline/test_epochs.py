@@ -12,7 +12,6 @@ from tfrecord_io import reader
 from tfrecord_io.input_pipeline import host_plan, record_order
 from tfrecord_io.input_pipeline.base import InputFunctions
 from tfrecord_io.input_pipeline.host_plan import Host
-from tfrecord_io.mixture import Mixture
 from tfrecord_io.reader import Data, Shuffle
 
 SMALL = Shuffle(cycle_length=3, block_length=4, window=16)
@@ -77,21 +76,3 @@ def test_rows_that_are_left_over_come_in_the_batch_that_begins_the_next_epoch(da
     assert before.total() == rows - rest
     assert set(after) == set(range(rows))
     assert after.total() == rows + batch - rest
-
-
-@pytest.mark.slow
-def test_each_dataset_of_a_mixture_has_its_own_epochs(write_dataset: WriteDataset) -> None:
-    sizes = {"a": (40, 7, 13), "b": (20,)}
-    roots = {
-        name: write_dataset({"train": pad_shards(*each, first=100 * at)})
-        for at, (name, each) in enumerate(sizes.items())
-    }
-    mixed = Mixture({name: reader.open(root) for name, root in roots.items()}, weights={"a": 3, "b": 1})
-    # 80 rows: an epoch of both. Each of 4 hosts is at most two rows ahead of its share.
-    *_, found = taken(mixed, hosts=4, batch=8, steps=10)
-    assert found.total() == 80
-    assert {name: sum(row // 100 == at for row in found.elements()) for at, name in enumerate(sizes)} == {
-        "a": 60,
-        "b": 20,
-    }
-    assert sum(count - 1 for count in found.values()) <= 8

@@ -9,11 +9,10 @@ import pytest
 import tensorflow as tf
 
 from tests.support import seams
-from tests.tfrecord_io.conftest import WriteDataset, context, graph_ops, impure, pad_rows, pad_shards
+from tests.tfrecord_io.conftest import WriteDataset, context, graph_ops, impure, pad_shards
 from tfrecord_io import objectives, random_access, reader, readiness
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.input_pipeline.base import InputFunctions
-from tfrecord_io.mixture import Mixture
 from tfrecord_io.objectives import tensor_ops
 from tfrecord_io.reader import Shuffle
 
@@ -40,11 +39,8 @@ def steps(
     data: InputFunctions, *, hosts: int = 1, per_host: int = 1, start: int = 0, stop: int = STEPS, **options: Any
 ) -> list[str]:
     """Return the digest of each global batch: the concatenated elements of all replicas of all hosts."""
-    fn = data.input_fn(
-        "train",
-        **{"global_batch_size": BATCH, "seed": 7, "order": "global", "shuffle": SMALL, **options},
-        start_step=start,
-    )
+    options = {"global_batch_size": BATCH, "seed": 7, "order": "global", "shuffle": SMALL, **options}
+    fn = data.input_fn("train", **options, start_step=start)
     iterators = [iter(fn(context(hosts=hosts, index=host, replicas=hosts * per_host))) for host in range(hosts)]
     found = []
     for _ in range(start, stop):
@@ -84,40 +80,18 @@ def test_draws_of_some_rows_are_those_of_the_batch(shape: tuple[int, ...], maxva
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("hosts", "per_host"), [(1, 2), (3, 1), (4, 2)])
-def test_an_evaluation_gives_every_row_once_in_order_with_fill_rows_at_the_end(
-    root: pathlib.Path, hosts: int, per_host: int
-) -> None:
+def test_an_evaluation_gives_rows_in_order_then_fill_rows(root: pathlib.Path, hosts: int, per_host: int) -> None:
     data = reader.open(root)
     num_steps = data.evaluation_steps("train", global_batch_size=BATCH)
     assert num_steps == 11
     fn = data.input_fn("train", global_batch_size=BATCH, training=False, order="global")
     inputs = [list(fn(context(hosts=hosts, index=host, replicas=hosts * per_host))) for host in range(hosts)]
     assert {len(elements) for elements in inputs} == {num_steps * per_host}
-    found = [
-        (int(row), float(weight))
-        for step in range(num_steps)
-        for elements in inputs
-        for element in elements[step * per_host : (step + 1) * per_host]
-        for row, weight in zip(element["row"].numpy(), element["example_weight"].numpy(), strict=True)
-    ]
-    assert found == [*((row, 1.0) for row in range(255)), *[(0, 0.0)] * 9]
-
-
-@pytest.mark.slow
-def test_a_mixture_is_the_same_on_any_hosts(write_dataset: WriteDataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    seams.put(monkeypatch, order_bytes=0)
-    parts = {
-        name: reader.open(write_dataset({"train": [pad_rows(size, first=1000 * at) for size in sizes]}))
-        for at, (name, sizes) in enumerate({"a": (40, 21), "b": (100,), "c": (9,)}.items())
-    }
-    mixed = Mixture(parts, weights={"a": 0.5, "b": 0.4, "c": 0.1})
-    whole = steps(mixed, stop=9)
-    assert len(set(whole)) == 9
-    assert steps(mixed, hosts=2, start=3, stop=9) == whole[3:]
-    rows = np.concatenate(
-        [each["row"] for each in mixed.dataset("train", global_batch_size=BATCH, order="global").take(10)]
-    )
-    assert np.bincount(rows // 1000).tolist() == [120, 96, 24]
+    steps = [slice(step * per_host, (step + 1) * per_host) for step in range(num_steps)]
+    ordered = [element for step in steps for elements in inputs for element in elements[step]]
+    rows, weights = (np.concatenate([each[name] for each in ordered]).tolist() for name in ("row", "example_weight"))
+    assert rows == [*range(255), *[0] * 9]
+    assert weights == [1] * 255 + [0] * 9
 
 
 @pytest.mark.slow
@@ -132,21 +106,6 @@ def test_random_access_gives_the_same_batches(root: pathlib.Path, how: str) -> N
         np.testing.assert_array_equal(element["input_ids"], batches[step]["input_ids"])
         part = batches.part(step, replica=2, replicas=3)
         np.testing.assert_array_equal(part["input_ids"], batches[step]["input_ids"][16:])
-
-
-@pytest.mark.slow
-def test_random_access_mixes_as_the_reader(write_dataset: WriteDataset, how: str) -> None:
-    roots = {name: write_dataset({"train": [pad_rows(size)]}) for name, size in {"a": 61, "b": 100}.items()}
-    weights = {"a": 0.3, "b": 0.7}
-    mixed = Mixture({name: reader.open(each) for name, each in roots.items()}, weights=weights)
-    rows = {name: random_access.open(each)["train"] for name, each in roots.items()}
-    batches = random_access.global_batches(rows, weights=weights, global_batch_size=BATCH, seed=3)
-    elements = mixed.dataset("train", global_batch_size=BATCH, seed=3, order="global")
-    for step, element in zip(range(6), elements, strict=False):
-        np.testing.assert_array_equal(element["input_ids"], batches[step]["input_ids"])
-        assert [record for *_, record in batches.origins(step)] == element["row"].numpy().tolist()
-    with pytest.raises(ReaderError, match="batches mix the datasets"):
-        batches.indices(0)
 
 
 @pytest.mark.slow

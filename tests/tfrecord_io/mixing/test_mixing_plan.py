@@ -31,9 +31,7 @@ def mixtures(draw: st.DrawFn) -> tuple[list[float], int]:
 
 @settings(max_examples=25)
 @given(mixtures())
-def test_every_dataset_has_its_share_of_any_number_of_elements_to_within_a_row(
-    mixture: tuple[list[float], int],
-) -> None:
+def test_every_dataset_has_its_share_of_any_elements_to_within_a_row(mixture: tuple[list[float], int]) -> None:
     rates, rows = mixture
     rows_PK = cycle(*rates, rows=rows)
     num_elements = len(rows_PK)
@@ -61,9 +59,7 @@ def test_every_dataset_has_its_share_of_any_number_of_elements_to_within_a_row(
         ((1.0,), 7, 1),
     ],
 )
-def test_the_shortest_cycle_that_meets_the_rates_exactly_is_found(
-    rates: tuple[float, ...], rows: int, num_elements: int
-) -> None:
+def test_the_shortest_cycle_of_exact_rates_is_found(rates: tuple[float, ...], rows: int, num_elements: int) -> None:
     rows_PK = cycle(*rates, rows=rows)
     assert len(rows_PK) == num_elements
     np.testing.assert_allclose(rows_PK.sum(axis=0), num_elements * rows * np.array(rates), atol=1e-9)

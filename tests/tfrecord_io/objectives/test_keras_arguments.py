@@ -73,9 +73,7 @@ def test_an_evaluation_is_the_mean_over_all_rows(data: reader.Data) -> None:
     ],
     ids=["several classes", "regression", "tokens"],
 )
-def test_the_loss_is_that_of_the_labels_and_counts_by_the_weights(
-    labels: Any, weights: Any, shape: tuple[int, ...], loss: str, metrics: list[str]
-) -> None:
+def test_losses_fit_labels(labels: Any, weights: Any, shape: tuple[int, ...], loss: str, metrics: list[str]) -> None:
     rows = (tf.zeros([2, 3]), tf.constant(labels), tf.constant(weights))
     found = objectives.compile_args(tf.data.Dataset.from_tensors(rows))
     assert found["loss"].name == loss

@@ -52,9 +52,7 @@ targets = st.lists(st.lists(st.integers(5, 99), max_size=T), min_size=1, max_siz
 @pytest.mark.parametrize(
     ("objective", "schema"), [*CASES, pytest.param(SPANS, Schema((IDS, MASK)), id="span_corruption")]
 )
-def test_the_graph_is_pure_and_gives_the_same(
-    objective: Objective, schema: Schema, write_dataset: WriteDataset
-) -> None:
+def test_a_pure_graph_gives_the_same(objective: Objective, schema: Schema, write_dataset: WriteDataset) -> None:
     columns = random_rows(schema, 6)
     assert_the_graph_gives_the_same(objective.bind(make_manifest(schema)), batch(columns))
     data = reader.open(str(write_dataset({"test": [columns]}, schema=schema)))
@@ -192,9 +190,7 @@ def test_the_worked_example() -> None:
 
 
 @given(rows=targets, pad_id=st.sampled_from([0, 3]), start=st.sampled_from(["pad", "bos", "eos", "sep", 900]))
-def test_decoder_inputs_are_what_shift_tokens_right_of_transformers_gives(
-    rows: list[list[int]], pad_id: int, start: Any
-) -> None:
+def test_decoder_inputs_equal_transformers_shift_tokens_right(rows: list[list[int]], pad_id: int, start: Any) -> None:
     features = seq2seq_batch(rows, pad_id=pad_id)
     inputs, labels, _ = applied(features, pad_id=pad_id, decoder_start_id=start)
     # By its definition: everything moves to the right by one, the last id falls out, the start token comes first.

@@ -115,9 +115,7 @@ class TestEveryRow:
     @pytest.mark.slow
     @settings(max_examples=15)
     @given(length=st.integers(2, 40), density=densities, mean_span=means)
-    def test_lengths_are_those_of_the_longest_row_and_no_longer(
-        self, length: int, density: float, mean_span: float
-    ) -> None:
+    def test_lengths_are_those_of_the_longest_row(self, length: int, density: float, mean_span: float) -> None:
         options: dict[str, Any] = {"density": density, "mean_span": mean_span}
         inputs, labels, weights = objectives.span_corruption(**options).bind(manifest_of(length))(
             text_batch(numbered(*range(length + 1)), length), seed=SEED

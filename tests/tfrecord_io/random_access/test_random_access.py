@@ -228,9 +228,7 @@ class TestDamage:
             (SHARD, lambda old: HUGE + old[12:], 0, "record 0 at byte 0: 9,223,372,036,854,775,808 bytes"),
         ],
     )
-    def test_files_that_change_while_open_are_named(
-        self, root: pathlib.Path, file: str, change: Any, row: int, words: str
-    ) -> None:
+    def test_changed_files_are_named(self, root: pathlib.Path, file: str, change: Any, row: int, words: str) -> None:
         rows, path = random_access.open(root)["train"], root / file
         content = path.read_bytes()
         path.unlink()

@@ -45,9 +45,7 @@ def test_a_saved_model_takes_ids_and_its_card_says_so(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("pooling", ["auto", "mean", "last", "first"])
-def test_a_training_reports_at_its_start_that_its_pooling_has_no_class_in_transformers(
-    tmp_path: Path, pooling: str
-) -> None:
+def test_a_training_notes_at_its_start_a_pooling_without_class_in_transformers(tmp_path: Path, pooling: str) -> None:
     given: dict[str, Any] = {"task": "classify", "model": "bert-tiny", "pooling": pooling, "tpu": "none"}
     job = setup.check(TrainConfig(data=str(training.data()), model_dir=str(tmp_path), **given))
     notes = models.build(job.config, job.data.manifest, job.task).notes

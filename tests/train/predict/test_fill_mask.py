@@ -45,9 +45,6 @@ def test_a_model_of_another_task_is_refused() -> None:
 
 
 def test_a_model_without_its_tokenizer_says_so(tmp_path: Path) -> None:
-
     shutil.copytree(finished("mlm", MODEL), tmp_path / "model", ignore=shutil.ignore_patterns("tokenizer"))
-    assert (
-        "the model's folder has no folder tokenizer/"
-        in command("predict", model=tmp_path / "model", fill_mask="[MASK]").error[0]
-    )
+    outcome = command("predict", model=tmp_path / "model", fill_mask="[MASK]")
+    assert "the model's folder has no folder tokenizer/" in outcome.error[0]

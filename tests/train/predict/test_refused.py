@@ -14,15 +14,8 @@ BAG = "tests.train.small:bag"
 
 def refused(tmp_path: Path, **changes: object) -> tuple[str, str]:
     """Return cause and remedy of a prediction that is valid except for `changes`."""
-    options: dict[str, object] = {
-        "model": finished("classify", BAG),
-        "data": training.data(),
-        "split": "validation",
-        "output": tmp_path / "p.parquet",
-        "tpu": "none",
-        **changes,
-    }
-    outcome = command("predict", **options)
+    given = {"model": finished("classify", BAG), "data": training.data(), "split": "validation", "tpu": "none"}
+    outcome = command("predict", **{**given, "output": tmp_path / "p.parquet", **changes})
     assert not (tmp_path / "p.parquet").exists() or "exists already" in outcome.err
     return outcome.error
 
@@ -77,9 +70,7 @@ def test_a_wrong_option_is_named(tmp_path: Path, changes: dict[str, object], sai
         ({"max_length": 24, "bucket_lengths": "8,16,24"}, "8 or 16 or 24", "--max-length 16, without --bucket-lengths"),
     ],
 )
-def test_rows_of_another_length_are_refused(
-    tmp_path: Path, options: dict[str, object], lengths: str, remedy: str
-) -> None:
+def test_other_row_lengths_are_refused(tmp_path: Path, options: dict[str, object], lengths: str, remedy: str) -> None:
     found = refused(tmp_path, data=building.reviews(**options))
     assert f"rows have a length of {lengths}, but the model was trained on rows of 16" in found[0]
     assert found[1] == f"build the data with {remedy}"

@@ -23,9 +23,8 @@ MODEL = "gpt2-tiny"
 
 def causal(tmp_path: Path, **options: object) -> list[dict[str, Any]]:
     """The rows of the reviews in the order of the files, by a decoder."""
-    rows = predicted(
-        tmp_path, model=finished("clm", MODEL, layers=1), data=training.data(), split="validation", **options
-    )
+    model = finished("clm", MODEL, layers=1)
+    rows = predicted(tmp_path, model=model, data=training.data(), split="validation", **options)
     return sorted(rows, key=lambda row: (row["shard"], row["record"]))
 
 
