@@ -1,8 +1,7 @@
 """Layout `preference`: a prompt with its chosen and its rejected answer becomes one record (docs/format.md).
 
 Ids equal the output of `DPOTrainer._prepare_dataset` in TRL 1.16. Masks equal the output of TRL's
-`DataCollatorForPreference` with keep_start, or with keep_end for `--truncation-side left`. An answer starts at the
-first token at which one of the two rows differs from the prompt's tokens, possibly before the prompt's end.
+`DataCollatorForPreference` with keep_start, or with keep_end for `--truncation-side left`.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ RowRanges = tuple[tuple[int, int], ...]
 MAX_BLOCK_ROWS = 4_000
 # More blocks per shard make shards more alike. But a shard decodes all row groups that contain its blocks.
 _BLOCKS_PER_SHARD = 32
-# Runs of neighbouring blocks per shard, for the Hub, which limits requests. Each run takes about one request.
+# Runs of neighbouring blocks per shard, for the Hub, which limits requests: about one per run.
 _RUNS_PER_SHARD = 5
 _BLOCKS_AT_ONCE = 1 << 18
 # Maximum size of a block, as a multiple of the predicted size of that many average rows.
@@ -114,7 +114,7 @@ class ShardTask:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SplitPlan:
-    """Plan of one split. Its shards contain the rows in `ranges` of `source_split`; shard i has `rows[i]` of them.
+    """Plan of one split. Its shards contain the rows `ranges` of `source_split`; shard i has `rows[i]` of them.
 
     `tasks_before`: tasks of the build and the appends before this one. `spans` int64 [n, 2]: the row ranges of all
     shards; None for a plan read from its file.
@@ -134,7 +134,7 @@ class SplitPlan:
 
     @property
     def tasks_after(self) -> int:
-        """Number of tasks of the build and all appends so far, such as the 12 in `00003-of-00012`."""
+        """Number of tasks of the build and all appends, such as the 12 in `00003-of-00012`."""
         return self.tasks_before + self.num_shards
 
     @functools.cached_property

@@ -33,7 +33,7 @@ _MOST_GROUPS = 256
 _MOST_BYTES = 3 << 20
 _SHARE = 0.005
 _ROW_BYTES = 1 << 10
-# If a run's first row exceeds the limit, it is tokenized in one of n such runs, where n is its size divided by this.
+# If a run's first row exceeds the limit, it is tokenized in one of n such runs: n is its size divided by this.
 _LONG_ROW_BYTES = 1 << 15
 _FIRST = 4
 # The other runs are tokenized only if the first runs have at most this many bytes of text and positions.

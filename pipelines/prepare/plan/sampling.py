@@ -60,8 +60,8 @@ class SizeModel:
     def of_groups(self, text_bytes: np.ndarray, groups: np.ndarray) -> SizeModel:
         """Return a model for whole row groups: from the mean text bytes of a group's rows to their mean output bytes.
 
-        The spread within groups matters if rows are cut. It comes from K rows with known `text_bytes` and `groups`,
-        both [K].
+        The spread within groups matters if rows are cut. It comes from K rows with their `text_bytes` and `groups`,
+        [K].
         """
         _, owner = np.unique(groups, return_inverse=True)
         means = np.maximum(np.bincount(owner, weights=text_bytes) / np.bincount(owner), 1e-3)

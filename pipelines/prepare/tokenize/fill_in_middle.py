@@ -1,11 +1,11 @@
-"""Fill-in-the-middle: rewrite documents so that a language model learns to write a missing middle.
+"""Fill-in-the-middle: rewrite documents so that a model learns to write a missing middle.
 
     PSM                P prefix S suffix M middle     P, S and M are special tokens, the sentinels
     SPM                P S suffix M prefix middle
 
 Source: Bavarian et al., arXiv:2207.14255. With the same random numbers and `truncate_or_pad=False`, Megatron-LM's
-`GPTFIMDataset._permute` makes the same rows. docs/format.md describes how the four random numbers of a row
-(`row_draws`) choose the form and the split.
+`GPTFIMDataset._permute` makes the same rows. docs/format.md describes how a row's four random numbers (`row_draws`)
+choose the form and the split.
 """
 
 import itertools
@@ -35,7 +35,7 @@ _KNOWN = (
     ("<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"),  # DeepSeek Coder
     ("<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>"),  # GLM-4
 )
-# Kinds of rows. UNCHANGED: chosen, but it would be too long if rewritten. Rows that are not chosen have kind 0.
+# Kinds of rows. UNCHANGED: chosen, but too long if rewritten. Rows that are not chosen have kind 0.
 PSM, SPM, UNCHANGED = 1, 2, 3
 _SHOWN = 20
 
@@ -43,8 +43,8 @@ _SHOWN = 20
 class FillInMiddle:
     """Rewrites documents with the sentinels of one tokenizer.
 
-    `frame`: special tokens around documents, which are removed before a document is split. `longest`: a document that
-    would have more tokens after rewriting stays unchanged.
+    `frame`: special tokens to remove before a document is split. `longest`: a document that would have more tokens
+    after rewriting stays unchanged.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class FillInMiddle:
         self._ends = tuple(map("".join, ends))
 
     def encode(self, rows: Rows, engine: Engine) -> tuple[RaggedTokens, np.ndarray]:
-        """Return the tokens of N documents, without special tokens around them, and the documents' kinds, uint8 [N]."""
+        """Return the tokens of N documents, without special tokens around them, and their kinds, uint8 [N]."""
         texts, draws = rows.texts[0], self._draws(rows)
         drawn = np.flatnonzero((draws[:, 0] < self._rates[0]) & (pc.binary_length(texts).to_numpy() > 0))
         arranged = self._arranged(self._split(texts.take(pa.array(drawn)), draws[drawn]), draws[drawn], engine)
@@ -75,8 +75,7 @@ class FillInMiddle:
     def require_reversible(self, rows: Rows, engine: Engine, tokenizer: HFTokenizer) -> None:
         """Check on sample rows that splitting a text into three parts loses no character.
 
-        Raises: TokenizerError if the tokens of a text's parts do not decode to the text. Both are compared in Unicode's
-        form NFC.
+        Raises: TokenizerError if the parts' tokens do not decode to the text, in Unicode's form NFC.
         """
         draws = self._draws(rows)
         parts = self._split(rows.texts[0], draws)
@@ -122,7 +121,7 @@ class FillInMiddle:
 
 
 def counts(kinds: np.ndarray, *, is_longer: np.ndarray) -> Mapping[str, int]:
-    """Count the rows of each kind, by the ledger's names. `is_longer`: mask of rows longer than a record, bool [N]."""
+    """Count the rows of each kind, by the ledger's names. `is_longer` bool [N]: rows longer than a record."""
     masks = {"psm": kinds == PSM, "spm": kinds == SPM, "unchanged": kinds == UNCHANGED}
     masks["longer_than_row"] = is_longer & (masks["psm"] | masks["spm"])
     return {name: int(mask.sum()) for name, mask in masks.items() if mask.any()}

@@ -1,7 +1,6 @@
 """Failures of the compiled libraries of tokenizers.
 
-The libraries raise plain Exceptions. A Rust panic reaches Python as pyo3's PanicException, which is only a
-BaseException.
+They raise plain Exceptions. A Rust panic becomes pyo3's PanicException, which is only a BaseException.
 """
 
 import contextlib
@@ -14,11 +13,11 @@ REMEDY = "leave such rows out with --filter, or choose another tokenizer; this o
 
 
 class TextsNotEncoded(TokenizerError):
-    """Error for texts that the tokenizer's own library cannot encode."""
+    """Error for texts that the tokenizer's library cannot encode."""
 
 
 def is_failure(error: BaseException) -> bool:
-    """Return whether the error means that the tokenizer's library failed on a text, directly or in an engine."""
+    """Return whether the tokenizer's library failed on a text, directly or in an engine."""
     return isinstance(error, TextsNotEncoded) or type(error) is Exception or _is_panic(error)
 
 
@@ -28,7 +27,7 @@ def is_of_library(error: BaseException) -> bool:
 
 
 def _is_panic(error: BaseException) -> bool:
-    # By name, because each library built with pyo3 has its own class.
+    # By name, because each pyo3 library has its own class.
     return type(error).__name__ == "PanicException"
 
 

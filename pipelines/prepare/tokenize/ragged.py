@@ -1,4 +1,4 @@
-"""Ragged arrays of tokens: the type that tokenizers return and layouts take."""
+"""Ragged arrays of tokens, which tokenizers return and layouts take."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class RaggedTokens:
         return RaggedTokens(self.ids[places], offsets)
 
     def common_prefixes(self, others: RaggedTokens) -> np.ndarray:
-        """Return the length of the common beginning of sequence i here and sequence i of `others`, int64 [N]."""
+        """Return the length of the common beginning of each sequence here and in `others`, int64 [N]."""
         shared = np.empty(len(self), np.int64)
         _count_shared(self.ids, self.offsets, others.ids, others.offsets, shared)
         return shared
@@ -70,7 +70,7 @@ def offsets_of(lengths: np.ndarray) -> np.ndarray:
 
 
 def id_dtype(vocab_size: int) -> np.dtype:
-    """Return the dtype for the ids of a vocabulary: uint16 if it can hold them, else int32."""
+    """Return the dtype for a vocabulary's ids: uint16 if it can hold them, else int32."""
     return np.dtype(np.uint16 if vocab_size <= 2**16 else np.int32)
 
 

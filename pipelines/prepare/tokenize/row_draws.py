@@ -1,7 +1,7 @@
-"""Random numbers that depend only on (seed, split, row), drawn for a batch of rows at once.
+"""Random numbers that depend only on (seed, split, row).
 
 The generator is SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
-`numpy.random.default_rng` would take 20 times as long, because each row needs a generator.
+`numpy.random.default_rng` would take 20 times as long: each row needs a generator.
 """
 
 import zlib

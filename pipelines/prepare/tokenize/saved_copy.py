@@ -17,7 +17,7 @@ from tfrecord_io.shown import first_line
 
 Files = dict[str, bytes]
 
-# Written instead of the class's name in transformers 5, which transformers 4 does not know.
+# Instead of the class's name in transformers 5, which transformers 4 does not know.
 GENERIC = "PreTrainedTokenizerFast"
 _CONFIG = "tokenizer_config.json"
 # Options that depend on where a tokenizer was loaded from; without them, equal tokenizers give equal files.
@@ -29,8 +29,8 @@ _SETTABLE = ("padding_side", "truncation_side", "model_input_names", "split_spec
 def save(tokenizer: HFTokenizer, name: str) -> tuple[HFTokenizer, Files]:
     """Save a tokenizer. Return a copy loaded from the saved files, and these files.
 
-    If the tokenizer's class ignores parts of tokenizer.json, the saved files name the generic class instead.
-    Raises: TokenizerError if the tokenizer cannot be saved, or if no copy gives the same tokens as the tokenizer.
+    If the tokenizer's class ignores parts of tokenizer.json, the files name the generic class instead.
+    Raises: TokenizerError if the tokenizer cannot be saved, or if no copy gives the same tokens.
     """
     files = _written(tokenizer, name)
     copy = load(files)
@@ -54,10 +54,10 @@ def save(tokenizer: HFTokenizer, name: str) -> tuple[HFTokenizer, Files]:
 
 
 def require_kind(tokenizer: HFTokenizer, name: str) -> None:
-    """Check that `tokenizer` is a tokenizer of `transformers`, in Rust or Python. Raises: TokenizerError."""
+    """Check that this is a tokenizer of `transformers`, in Rust or Python. Raises: TokenizerError."""
     from transformers import PreTrainedTokenizerBase
 
-    # Classes that use another library, such as Mistral's, lack the attribute `is_fast`.
+    # Classes that use another library, such as Mistral's, lack `is_fast`.
     if not isinstance(tokenizer, PreTrainedTokenizerBase) or not hasattr(type(tokenizer), "is_fast"):
         raise TokenizerError(
             f"tokenizer {name!r} is a {type(tokenizer).__name__}, expected one with a tokenizer.json or Python code",
@@ -69,7 +69,7 @@ def require_kind(tokenizer: HFTokenizer, name: str) -> None:
 def load(files: Files) -> HFTokenizer:
     """Load a tokenizer from saved files, offline and without running code in them.
 
-    Raises: TokenizerError if the tokenizer cannot be loaded, or if its settings refer to a file outside its folder.
+    Raises: TokenizerError if it cannot be loaded, or if its settings refer to a file outside its folder.
     """
     with tempfile.TemporaryDirectory() as folder:
         write(files, folder)
@@ -88,10 +88,7 @@ def load(files: Files) -> HFTokenizer:
 
 
 def write(files: Mapping[str, bytes], folder: str) -> None:
-    """Write a tokenizer's files, given by relative path, to a folder.
-
-    Raises: TokenizerError if a path leads out of the folder.
-    """
+    """Write a tokenizer's files, by relative path, to a folder. Raises: TokenizerError if a path leads out of it."""
     for name, content in files.items():
         # Checked because a remote service may send any name.
         if {"", ".", ".."} & {*name.split("/")}:
@@ -107,8 +104,8 @@ def write(files: Mapping[str, bytes], folder: str) -> None:
 def class_for(name: str) -> Any:
     """Return the class that loads the tokenizer at this Hub id or folder.
 
-    This is `AutoTokenizer`, or a class that gives the same tokenizer, because importing `AutoTokenizer` takes 0.3 CPU
-    seconds. Without a config.json, tokenizer_config.json determines the class.
+    This is `AutoTokenizer`, or an equivalent class, because importing `AutoTokenizer` takes 0.3 CPU seconds. Without a
+    config.json, tokenizer_config.json determines the class.
     """
     folder = Path(os.path.expanduser(name))
     config: Any = None

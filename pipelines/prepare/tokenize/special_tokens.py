@@ -1,13 +1,12 @@
 """Special tokens and truncation: make rows from the tokens of texts.
 
-A fast tokenizer adds the same special tokens to each text or pair, as in `[CLS] A [SEP] B [SEP]`. With all other
-tokenizers, `text_rows` calls the tokenizer to make the rows.
+A fast tokenizer adds the same special tokens to each text or pair, as in `[CLS] A [SEP] B [SEP]`. With other
+tokenizers, `text_rows` calls the tokenizer itself.
 
 `longest_first` follows the tokenizers library (utils/truncation.rs): the longer text is cut to the other's length, then
-both are cut. If the room is an odd number of tokens, the extra one stays in the text that was longer, or in the second
-text if they were equally long.
+both are cut. If the room is odd, the extra token stays in the longer text, or in the second of equally long texts.
 
-The layouts `concat` and `pack` put a `DocumentFrame` around each document, unless it already has these tokens.
+`concat` and `pack` put a `DocumentFrame` around each document, unless it already has these tokens.
 """
 
 import dataclasses
@@ -84,10 +83,10 @@ def require_room(
 def kept_lengths(
     lengths: Sequence[np.ndarray], *, room: int, truncation: Truncation
 ) -> tuple[list[np.ndarray], np.ndarray]:
-    """Return the number of tokens that truncation keeps of each text, and a mask of impossible rows, bool [N].
+    """Return how many tokens truncation keeps of each text, and a mask of rows that it cannot truncate, bool [N].
 
-    A row is impossible if it cannot be truncated as requested. `lengths`: the tokens of the first text, and optionally
-    of the second text, int64 [N] each. `room`: the maximum number of text tokens in a row.
+    `lengths`: the tokens of the first text, and optionally of the second text, int64 [N] each. `room`: maximum number
+    of text tokens in a row.
     """
     total = np.sum(lengths, axis=0)
     over = total > room
@@ -120,7 +119,7 @@ def assemble(
 ) -> tuple[RaggedTokens, np.ndarray]:
     """Join texts and special tokens into rows. Return the rows and the type ids of all tokens, uint8 [T].
 
-    `kept`: for each text of a row, the number of tokens to keep, int64 [N]; the text is cut on `side`.
+    `kept`: for each text of a row, the tokens to keep, int64 [N]; the text is cut on `side`.
     """
     offsets = offsets_of(np.sum(kept, axis=0) + template.num_special)
     ids = np.empty(int(offsets[-1]), texts[0].ids.dtype)
@@ -149,14 +148,14 @@ def _write_text(ids, types, at, source, offsets, kept, from_left, kind):  # type
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DocumentFrame:
-    """Ids of the special tokens that are put before and after each document."""
+    """Ids of the special tokens before and after each document."""
 
     before: tuple[int, ...] = ()
     after: tuple[int, ...] = ()
 
 
 def open_frame(tokenizer: HFTokenizer, special_tokens: SpecialTokens) -> DocumentFrame:
-    """Return the special tokens to put around documents, as --special-tokens requests.
+    """Return the special tokens around documents that --special-tokens requests.
 
     Raises: TokenizerError if the tokenizer lacks such a token, or does not put the same tokens around every text.
     """
@@ -182,7 +181,7 @@ def open_frame(tokenizer: HFTokenizer, special_tokens: SpecialTokens) -> Documen
 def left_out_bos(tokenizer: HFTokenizer, special_tokens: SpecialTokens) -> int | None:
     """Return the id of BOS if the tokenizer begins texts with it and --special-tokens leaves it out, else None.
 
-    A model that was trained with BOS is much worse without it.
+    A model trained with BOS is much worse without it.
     """
     bos_id = tokenizer.bos_token_id
     if bos_id is None or special_tokens in ("bos-eos", "tokenizer"):
@@ -209,9 +208,9 @@ def _have(documents: RaggedTokens, places: np.ndarray, tokens: Sequence[int]) ->
 
 
 def without_frame(documents: RaggedTokens, frame: DocumentFrame, *others: RaggedTokens) -> tuple[RaggedTokens, ...]:
-    """Remove the frame's tokens from documents that have them, and the values at the same positions from `others`."""
+    """Remove the frame's tokens from documents, and the values at the same positions from `others`."""
     begin = len(frame.before) * begin_with(documents, frame.before)
-    # If BOS and EOS are the same token, and a document consists of just that token, it is removed only once.
+    # If BOS and EOS are the same token, a document of just that token loses it only once.
     end = len(frame.after) * (end_with(documents, frame.after) & (documents.lengths >= begin + len(frame.after)))
     if not (begin.any() or end.any()):
         return documents, *others

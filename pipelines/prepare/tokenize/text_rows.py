@@ -2,7 +2,7 @@
 
 Rows of texts equal `tokenizer(text, text_pair, truncation=..., max_length=L)`. Rows of words equal
 `tokenizer(words, is_split_into_words=True, ...)`, and have each token's word number as in `word_ids()`. TemplateRows,
-for fast tokenizers, is used only if it gives the same rows as ReferenceRows for a list of test texts or words.
+for fast tokenizers, is used only if it gives the same rows as ReferenceRows for test texts or words.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ _LETTERS_PER_ROOM = 24
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EncodedRows:
-    """Batch of N encoded rows without padding, T tokens in total.
+    """Batch of N rows without padding, T tokens in total.
 
     `types` uint8 [T]: type ids; None if the tokenizer has none. `full_lengths` int64 [N]: lengths before truncation.
-    `impossible` bool [N]: rows that cannot be truncated as requested. `words` int32 [T]: the index of each token's word
-    in its row, -1 for special tokens; None if rows are texts.
+    `impossible` bool [N]: rows that cannot be truncated as requested. `words` int32 [T]: index of each token's word in
+    its row, -1 for special tokens; None if rows are texts.
     """
 
     ids: RaggedTokens
@@ -58,7 +58,7 @@ class EncodedRows:
         return int((self.full_lengths - self.ids.lengths)[~self.impossible].sum())
 
     def equals(self, other: EncodedRows) -> bool:
-        """Return whether the same rows are impossible in both batches, and all other rows are equal."""
+        """Return whether both batches have the same impossible rows, and equal other rows."""
         one, another = self._possible(), other._possible()
         return len(one) == len(another) and all(map(np.array_equal, one, another))
 
@@ -161,13 +161,13 @@ class ReferenceRows:
         options = {"truncation": truncation, "max_length": self._length, "padding": False, "verbose": False}
         if truncation in ("longest_first", "do_not_truncate") or not columns[0]:
             return self._tokenized(columns, options)
-        # Row by row, because a row that cannot be truncated as requested would make the whole batch fail.
+        # Row by row, because a row that cannot be truncated would make the whole batch fail.
         rows = []
         for row in zip(*columns, strict=True):
             alone = [[text] for text in row]
             try:
                 encoded = self._tokenized(alone, options)
-            except Exception:  # such rows stay whole; `encode` recognizes them by their length
+            except Exception:  # the row stays whole; `encode` recognizes it by its length
                 encoded = self._tokenized(alone, {**options, "truncation": "do_not_truncate"})
             rows.append({name: values[0] for name, values in encoded.items()})
         return {name: [row[name] for row in rows] for name in rows[0]}
@@ -183,7 +183,7 @@ class ReferenceRows:
 
     def _full_lengths(self, columns: Sequence[list[Any]], lengths: np.ndarray) -> np.ndarray:
         full_lengths = lengths.copy()
-        # Slightly shorter rows may be truncated too: some tokenizers add no special token to a text that ends with one.
+        # Shorter rows may be truncated too: some tokenizers add no special token to a text that ends with one.
         special = self._tokenizer.num_special_tokens_to_add(pair=len(columns) == 2)
         full = np.flatnonzero((lengths >= self._length - special) & (lengths <= self._length))
         if len(full) and self._truncation != "do_not_truncate":
@@ -205,10 +205,10 @@ def open_rows(
     pair: bool = False,
     words: bool = False,
 ) -> RowEncoder:
-    """Open a row encoder with the reference engine. `pair`: rows are pairs of texts. `words`: rows are lists of words.
+    """Open a row encoder with the reference engine, for texts, pairs of texts (`pair`) or lists of words (`words`).
 
     Raises: ConfigError if `length` leaves no room for text, or `truncation` needs a pair; TokenizerError if the
-        tokenizer does not support lists of words.
+        tokenizer does not support `words`.
     """
     require_room(tokenizer, length=length, pair=pair)
     if truncation == "only_second" and not pair:
@@ -237,7 +237,7 @@ def _battery(room: int, *, pair: bool, words: bool) -> list[pa.Array]:
     if words:
         rows = [*(text.split(" ") for text in BATTERY), list(BATTERY), [], ["Rome"], *([text] for text in BATTERY)]
         return [pa.array(rows, pa.list_(pa.string()))]
-    # `transformers` makes windows from the removed text, which would take seconds for long pairs in short rows.
+    # `transformers` makes windows from the removed text, which takes seconds for long pairs in short rows.
     texts = [text for text in BATTERY if len(text) <= _LETTERS_PER_ROOM * room]
     return [pa.array(column, pa.string()) for column in ([texts, [*texts[1:], texts[0]]] if pair else [texts])]
 
@@ -265,7 +265,7 @@ def joins_words(tokenizer: HFTokenizer) -> bool:
 
 
 def with_engine(rows: RowEncoder, tokenizer: HFTokenizer, *, dtype: np.dtype, wanted: EngineName) -> RowEncoder:
-    """Return `rows` with the engine that `decide` chooses; a ReferenceRows stays as it is. Raises: as `decide`."""
+    """Return `rows` with the engine that `decide` chooses; ReferenceRows stay unchanged. Raises: as `decide`."""
     reference = rows.engine if isinstance(rows, TemplateRows) else SlowEngine(tokenizer, dtype=dtype)
     chosen, _ = decide(tokenizer, reference, dtype=dtype, wanted=wanted)
     if isinstance(rows, ReferenceRows) or chosen is rows.engine:

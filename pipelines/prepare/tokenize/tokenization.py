@@ -1,6 +1,6 @@
 """Load the tokenizer of a build, and describe it in the manifest.
 
-The launcher saves the tokenizer once, with the user's choices, as OUT/tokenizer. Launcher and workers use this copy.
+The launcher saves the tokenizer, with the user's choices, as OUT/tokenizer. Launcher and workers use this copy.
 """
 
 import contextlib
@@ -30,11 +30,11 @@ _NO_LIMIT = 10**9
 
 _SENTINEL = re.compile(r"<extra_id_([0-9]+)>")
 
-# Limits the size of a saved tokenizer.json, which lists all unused ids too.
+# Limits the size of tokenizer.json, which lists all unused ids too.
 _MAX_ID = 1 << 24
 _NOT_REPRODUCIBLE = "so a text gets other tokens each time, and the dataset could not be made again"
 
-# _ENTRIES: vocabulary entries to compare. _SHOWN: characters, and tokens, to show from a text that differs.
+# _ENTRIES: vocabulary entries to compare. _SHOWN: characters and tokens to show of a text that differs.
 _ENTRIES = 2_000
 _SHOWN = 24
 _OTHER_FILE = (
@@ -49,11 +49,10 @@ _log = logging.getLogger(__name__)
 
 
 def resolve(config: TokenizerConfig, *, template: str | None = None) -> tuple[HFTokenizer, Files]:
-    """Load the requested tokenizer and save it. Return the saved copy and its files.
+    """Load and save the requested tokenizer. Return the saved copy and its files. `template`: a chat template's name.
 
-    `template`: the name of a chat template.
-    Raises: TokenizerError if the tokenizer cannot be loaded or saved, splits texts at random, has unusable ids or added
-        tokens, or has neither a pad nor an EOS token.
+    Raises: TokenizerError if the tokenizer cannot be loaded or saved, has neither a pad nor an EOS token, or fails
+        `require_deterministic`.
     """
     paths.require_tokenizer(config.name)
     tokenizer = _fetch(config)
@@ -97,7 +96,7 @@ def _compare_with_file(tokenizer: HFTokenizer, files: Files, config: TokenizerCo
     file = Tokenizer.from_buffer(content)
     file.no_truncation()
     file.no_padding()
-    # Entries of the vocabulary too, because the battery may use none of a small vocabulary's merges.
+    # Vocabulary entries too, because the battery may use none of a small vocabulary's merges.
     ids = range(0, file.get_vocab_size(), 1 + file.get_vocab_size() // _ENTRIES)
     texts = [*BATTERY, *file.decode_batch([[token_id] for token_id in ids])]
     with contextlib.suppress(library_failures.TextsNotEncoded), library_failures.named("it", num_texts=len(texts)):
@@ -111,14 +110,14 @@ def _compare_with_file(tokenizer: HFTokenizer, files: Files, config: TokenizerCo
 
 
 def facts(tokenizer: HFTokenizer, *, name: str, files: Files) -> TokenizerFacts:
-    """Return the facts about a tokenizer that a trainer needs, such as its vocabulary size and special ids."""
+    """Return facts about a tokenizer for trainers, such as its vocabulary size and special ids."""
     vocabulary = tokenizer.get_vocab()  # each call makes a new dict
     matches = ((_SENTINEL.fullmatch(token), token_id) for token, token_id in vocabulary.items())
     sentinels = sorted((int(match[1]), token_id) for match, token_id in matches if match)
     return TokenizerFacts(
         name=Path(name).name if os.path.isdir(name) else name,
         kind=type(tokenizer).__name__,
-        # Not just the number of entries, because added tokens may leave gaps.
+        # Not the number of entries, because added tokens may leave gaps.
         vocab_size=max(len(tokenizer) - 1, *tokenizer.all_special_ids, *vocabulary.values()) + 1,
         content_sha256=saved_copy.bytes_digest(files),
         special_ids=tuple(sorted(set(tokenizer.all_special_ids))),
@@ -135,7 +134,7 @@ def facts(tokenizer: HFTokenizer, *, name: str, files: Files) -> TokenizerFacts:
 
 
 def resolve_length(tokenizer: HFTokenizer, layout: LayoutConfig) -> int:
-    """Return the record length: the requested one, or by default the tokenizer's limit, but at most 512."""
+    """Return the record length: the requested one, or by default the tokenizer's limit, at most 512."""
     limit = int(tokenizer.model_max_length)
     if layout.max_length is None:
         return min(limit, DEFAULT_MAX_LENGTH)
@@ -163,9 +162,9 @@ def _fetch(config: TokenizerConfig) -> HFTokenizer:
             revision=config.revision or "main",
             trust_remote_code=False,
             local_files_only=cached,
-            mistral_format=False,  # the mistral-common library reports no character offsets and saves no files
+            mistral_format=False,  # mistral-common reports no character offsets and saves no files
         )
-    # Checked after loading, because only now are the settings in the cache.
+    # Only now are the settings in the cache.
     if not local and (folder := _snapshot(config)):
         paths.refuse_files_outside(folder, config.name)
     return tokenizer

@@ -1,14 +1,13 @@
 """Loss masks of rendered conversations: a token is learned if it contains a learned character and no skipped one.
 
-Engines do not report the positions of tokens in a text. But in most tokenizers each token stands for fixed bytes, so a
-walk along the text finds the positions: each token's bytes must be the next bytes of the text, up to its end.
+Engines do not report the positions of tokens in a text. But in most tokenizers a token has fixed bytes, so a walk along
+the text finds the positions: each token's bytes must be the next bytes of the text.
 
     text     <|im_start|> a s s i s t a n t ⏎ y e s <|im_end|>       learned bytes: "yes<|im_end|>"
     tokens   <|im_start|>|assistant|⏎|yes|<|im_end|>                 0 0 0 1 1
 
-The walk allows for the spaces that SentencePiece adds before a text or after an added token, and for white space that
-belongs to an added token. If the walk fails on a text, the Rust tokenizer encodes this text. It reports positions, but
-takes ten times as long.
+The walk allows for spaces that SentencePiece adds before a text or after an added token, and for an added token's white
+space. If the walk fails, the Rust tokenizer encodes the text. It reports positions, but takes ten times as long.
 """
 
 import dataclasses
@@ -33,7 +32,7 @@ class Aligner:
 
     def __init__(self, tokenizer: HFTokenizer, *, dtype: np.dtype) -> None:
         self._backend = copy_backend(tokenizer)
-        # When no special tokens are added, the post-processor does not change ids, but it removes spaces from offsets.
+        # Without special tokens, the post-processor changes no ids, but removes spaces from offsets.
         self._backend.post_processor = None
         self._dtype = dtype
         self._pieces, self._edges, self._kinds = _table(self._backend)
@@ -41,8 +40,7 @@ class Aligner:
     def align(self, runs: RaggedTokens, texts: Texts) -> tuple[RaggedTokens, np.ndarray]:
         """Return the tokens of each text, and a loss mask for all T tokens, uint8 [T].
 
-        `runs`: the tokens that an engine made from the texts. A text on which the walk along its bytes fails is encoded
-        again with the Rust tokenizer, and gets those tokens.
+        `runs`: the texts' tokens from an engine. A text on which the walk fails gets the Rust tokenizer's tokens.
         """
         runs, mask = self._aligned(runs, texts)
         if len(texts.skipped):
@@ -52,7 +50,7 @@ class Aligner:
     def _aligned(self, runs: RaggedTokens, texts: Texts) -> tuple[RaggedTokens, np.ndarray]:
         mask = np.zeros(len(runs.ids), np.uint8)
         placed = np.zeros(len(runs), np.uint8)
-        # Modes: the tokenizer put a space nowhere, before each text between added tokens, or before the whole text.
+        # Modes: a space is added nowhere, before each text between added tokens, or before the whole text.
         for mode in range(3):
             _walk(
                 runs.ids, runs.offsets, texts.data, texts.edges, texts.spans,
@@ -102,7 +100,7 @@ def _table(backend: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _reading(backend: Any) -> Callable[[str], bytes]:
-    # If the choice were wrong, the walk would fail on every text.
+    # With a wrong choice, the walk would fail on every text.
     parts = json.loads(backend.to_str())
     if '"ByteLevel"' not in json.dumps([parts["pre_tokenizer"], parts["decoder"]]):
         return _of_sentence_piece

@@ -1,17 +1,16 @@
 """Find the assistant's bytes in a rendered conversation.
 
-If the template has {% generation %} markers, they mark these bytes. Otherwise they are searched for in the answer's
-turn, which is the text that the template's loop over messages writes for the answer.
+{% generation %} markers in the template mark these bytes. Without markers, they are searched for in the answer's turn,
+the text that the template's loop over messages writes for the answer.
 
     <|im_start|>user⏎q<|im_end|>⏎<|im_start|>assistant⏎a<|im_end|>⏎<|im_start|>user⏎…
     └──────────── turn ────────┘└──────────────── turn ───────────┘└─── turn ────
                                                       └ learned ─┘
                                 └── generation prompt ┘
 
-White space after the end token is not learned. If the template does not end answers with a token, the first token of
-the next turn is learned too. The turn usually begins with the generation prompt. If not, for example because the
-template writes earlier answers differently, it must begin with `header`: the common beginning of the generation prompt
-and of the answers in trial conversations.
+docs/format.md specifies where an answer ends. The turn must begin with the generation prompt, or, if the template
+writes earlier answers differently, with `header`: the common beginning of the generation prompt and of the answers in
+trial conversations.
 """
 
 from __future__ import annotations
@@ -40,17 +39,17 @@ from pipelines.prepare.tokenize.chat.program import Program, Rendering
 
 _SENTINEL = "\ue000"
 _OPENED_THOUGHT = re.compile(rb"<think>\s*$")
-# An answer for templates whose generation prompt already begins the thought.
+# For templates with a generation prompt that begins the thought.
 _THOUGHT: Message = {"role": "assistant", "content": f"so\n</think>\n\n{ANSWER['content']}"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Traits:
-    """Facts about a chat template, found with trial conversations.
+    """Facts about a chat template from trial conversations.
 
     `prompt`: the generation prompt; None if it depends on the conversation. `header`: the common beginning of the
     generation prompt and of all answers. `closings`: end-of-turn tokens, each with the white space after it. `is_open`:
-    whether answers do not end with a token.
+    answers do not end with a token.
     """
 
     prompt: bytes | None
@@ -149,7 +148,7 @@ class AnswerFinder:
         return prompted.text[prompted.end :]
 
     def _without_tool_answers(self, conversation: Conversation, rendering: Rendering, index: int, start: int) -> Spans:
-        # The turn contains the results of tools, between the answer's calls and its content.
+        # The turn contains tool results, between the answer's calls and its content.
         begun, stop = rendering.turns[index]
         messages = conversation.messages
         before, message, after = messages[:index], messages[index], messages[index + 1 :]
@@ -190,7 +189,7 @@ class AnswerFinder:
 
     @functools.cached_property
     def traits(self) -> Traits:
-        """Facts about the template, from trial conversations."""
+        """Facts from trial conversations."""
         trials = [self._tried([QUESTION, answer] * count) for answer in (ANSWER, _THOUGHT) for count in (2, 1)]
         done = [trial for trial in trials if trial is not None]
         prompted = self._tried([QUESTION], prompt=True)

@@ -1,7 +1,7 @@
 """Built-in chat templates.
 
-ChatML is OpenAI's chat format. Axolotl 0.19 and LLaMA-Factory 0.9.5 write the same text. The {% generation %} markers
-are for programs that use `transformers`.
+ChatML is OpenAI's format; Axolotl 0.19 and LLaMA-Factory 0.9.5 write the same text. The {% generation %} markers are
+for programs that use `transformers`.
 """
 
 from pipelines.prepare.tokenize.engines import HFTokenizer
@@ -19,10 +19,10 @@ _MARKERS = {"chatml": ("<|im_start|>", "<|im_end|>")}
 
 
 def use(tokenizer: HFTokenizer, name: str | None) -> None:
-    """Make the built-in template `name` the tokenizer's default, unless the tokenizer has its own template `name`."""
+    """Make the built-in template `name` the tokenizer's default, unless the tokenizer has a template `name`."""
     templates = tokenizer.chat_template
     if name in TEXTS and not (isinstance(templates, dict) and name in templates):
-        # Stored under two names, because other programs use the template named default.
+        # Two names, because other programs use the template named default.
         tokenizer.chat_template = {"default": TEXTS[name], name: TEXTS[name]}
 
 

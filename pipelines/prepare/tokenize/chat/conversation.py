@@ -29,7 +29,7 @@ QUESTION: Message = {"role": "user", "content": "what is it"}
 ANSWER: Message = {"role": "assistant", "content": "that one"}
 
 _MAX_DETAIL = 300
-# Names that datasets give to an answer's thought. Templates read the first or the second name.
+# Names of an answer's thought in datasets. Templates read the first or the second.
 REASONING = ("reasoning_content", "thinking", "reasoning")
 ARGUMENTS = {"what": "that one"}
 _TOOL = {"name": "look", "description": "Looks.", "parameters": {"type": "object", "properties": {}}}
@@ -55,9 +55,9 @@ class Refused(Rejected):
 class Conversation:
     """A conversation as a template renders it. All values have JSON types.
 
-    `unlearned`: indices of the messages that are not learned. `withheld`: for answers that are learned in part, a flag
-    for each character, True if it is not learned, by message index and field (`content` or `reasoning_content`).
-    `options`: the row's template variables.
+    `unlearned`: indices of messages that are not learned. `withheld`: for answers learned in part, a flag for each
+    character, True if it is not learned, by message index and field (`content` or `reasoning_content`). `options`: the
+    row's template variables.
     """
 
     messages: Sequence[Message]
@@ -72,14 +72,14 @@ class Conversation:
         return [at for at, message in enumerate(messages) if message["role"] == "assistant" and at not in unlearned]
 
     def until(self, stop: int) -> "Conversation":
-        """Return a conversation with only the first `stop` messages."""
+        """Return the conversation's first `stop` messages."""
         return dataclasses.replace(self, messages=self.messages[:stop])
 
 
 class Needs:
-    """Finds out, with trial conversations, in which form a template needs contents and tool arguments.
+    """The form of contents and tool arguments that a template needs, found with trial conversations.
 
-    `render`: renders messages and tools with the template.
+    `render`: renders messages and tools.
     """
 
     def __init__(self, render: Callable[[list[Message], list[Any] | None], bytes]) -> None:
@@ -97,13 +97,13 @@ class Needs:
                 plain = messages[at]
                 messages[at] = in_parts(plain)
                 return _has_read(self._tried(messages, tools), plain)
-        # Some templates accept only conversations in which all contents are lists of parts.
+        # Some templates accept only lists of parts as contents.
         all_in_parts = [in_parts({**QUESTION, "role": role}), in_parts(ANSWER)]
         return _has_read(self._tried(all_in_parts, None), QUESTION)
 
     @functools.cached_property
     def parsed_arguments(self) -> bool:
-        """Whether tool calls need their arguments as objects, because the template changes those in JSON text."""
+        """Whether tool calls need arguments as objects, because the template changes arguments in JSON text."""
         as_text = json.dumps(ARGUMENTS)
         rendered = self._tried(*calling(as_text))
         return (rendered is None or as_text.encode() not in rendered) and self._tried(*calling(ARGUMENTS)) is not None
@@ -140,7 +140,7 @@ def calling(arguments: Any = ARGUMENTS) -> tuple[list[Message], list[Any]]:
 def plain_rows(column: pa.Array) -> list[list[Message]] | None:
     """Return the conversations in a column of message lists.
 
-    Returns None if a message has values other than `role` and `content`, or if one of these two is not a text.
+    Returns None if a message has values other than `role` and `content`, or if one of them is not a text.
     """
     flat = column.flatten()
     fields = {field.name: flat.field(at) for at, field in enumerate(flat.type)} if pa.types.is_struct(flat.type) else {}
@@ -150,7 +150,7 @@ def plain_rows(column: pa.Array) -> list[list[Message]] | None:
         return None
     if any(fields[name].null_count or fields[name].type not in texts for name in used):
         return None
-    # Calling `to_pylist` on the whole struct would take five times as long.
+    # `to_pylist` of the whole struct would take five times as long.
     one, other = used
     pairs = zip(fields[one].to_pylist(), fields[other].to_pylist(), strict=True)
     messages = ({one: first, other: second} for first, second in pairs)
@@ -163,8 +163,8 @@ def conversation_of(
     """Convert one row's messages, tools and template variables to a `Conversation`.
 
     A message, a part of its content or thought, or a range of characters (in `train_detail`) is not learned if `weight`
-    is 0 (as OpenAI defines it) or `train` is false (as Axolotl defines it). If both are given, `train` applies.
-    `learns_prompts`: if the row has a prompt and a completion, also learn the answers in the prompt.
+    (OpenAI) is 0 or `train` (Axolotl) is false. If both are given, `train` applies. `learns_prompts`: also learn the
+    answers in the prompt of a row with prompt and completion.
 
     Raises: Rejected if a value has the wrong type.
     """
@@ -184,7 +184,7 @@ def conversation_of(
 
 
 def roles_without_effect(messages: Iterable[Any]) -> list[str]:
-    """Return the roles, except assistant, that have messages with a true `train`. It has no effect on these roles."""
+    """Return the roles, except assistant, of messages with a true `train`, which has no effect on them."""
     roles = set()
     for message in messages:
         flags = {"train": message.get("train")} if isinstance(message, dict) else {}
@@ -210,7 +210,7 @@ def _is_learned(message: Message, place: str) -> bool:
 
 
 def _withheld(message: Message, place: str) -> dict[str, list[bool]]:
-    """Return, by field, whether each character is masked. Removes the masks from the message."""
+    """Remove the masks from the message. Return, by field, whether each character is masked."""
     masks, details = {"content": _of_parts(message, "content", place)}, message.pop("train_detail", None)
     if details == []:  # as in Axolotl
         message.setdefault("train", False)
@@ -308,7 +308,7 @@ def _options(options: Any) -> dict[str, Any]:
 
 
 def check_parts_read(messages: Sequence[Message], text: bytes) -> None:
-    """Raise Rejected if the template wrote a list of parts in Python's notation instead of reading its texts."""
+    """Raise Rejected if the template wrote a list of parts in Python's notation."""
     for index, message in enumerate(messages):
         content = message.get("content", "")
         if isinstance(content, str):

@@ -1,6 +1,6 @@
 """Jinja environment for chat templates, with the settings of `transformers` 5.23. Tests compare texts and masks.
 
-`transformers` itself is not used, because it writes today's date and does not report which characters are masked.
+`transformers` is not used, because it writes today's date and does not report the masked characters.
 """
 
 import contextlib
@@ -22,15 +22,15 @@ from pipelines.prepare.tokenize.chat.fixed_values import Cycler, difference, fix
 Spans = list[tuple[int, int]]
 
 _METHODS = frozenset(dir(dict))
-# Names of filters. Because of the parentheses, no template can use them.
+# Filters. Because of the parentheses, no template can use their names.
 _TAKE, _LEAVE = "(take)", "(leave)"
 
 
 class Notes(Extension):
     """Jinja extension that records the places of {% generation %} blocks and of a loop's items in the written text.
 
-    `spans`: the byte spans of the blocks. `items`: pairs of `id(item)` and the number of bytes written before the item,
-    for each item of an outer loop. The end of a loop has the id 0.
+    `spans`: the byte spans of the blocks. `items`: for each item of an outer loop, `id(item)` and the number of bytes
+    before it. The end of a loop has the id 0.
     """
 
     tags = {"generation"}  # noqa: RUF012 - as Jinja declares it
@@ -41,13 +41,13 @@ class Notes(Extension):
         environment.filters |= {_TAKE: self._take, _LEAVE: self._leave}
 
     def start(self) -> None:
-        """Begin a rendering. The caller must keep `num_written`, the number of bytes written so far, up to date."""
+        """Begin a rendering. The caller must update `num_written`, the number of bytes written."""
         self.num_written = 0
         self.spans: Spans = []
         self.items: list[tuple[int, int]] = []
 
     def watch(self, tree: nodes.Template) -> nodes.Template:
-        """Change a template's syntax tree so that its outer loops record their items, and return the tree."""
+        """Change a template's syntax tree so that outer loops record their items, and return the tree."""
         self._watch(tree.body)
         tree.set_environment(self.environment)
         return tree
@@ -64,7 +64,7 @@ class Notes(Extension):
                     self._watch(branch)
 
     def _noting(self, filter_name: str, name: str, line: int) -> nodes.Node:
-        # A filter takes a tenth of the time of a function call, because the sandbox checks calls.
+        # A filter takes a tenth of a function call's time, because the sandbox checks calls.
         value = nodes.Name(name, "load")
         return nodes.ExprStmt(nodes.Filter(value, filter_name, [], [], None, None)).set_lineno(line)
 
@@ -76,7 +76,7 @@ class Notes(Extension):
         self.items.append((0, self.num_written))
 
     def parse(self, parser: Parser) -> nodes.CallBlock:
-        """Parse a {% generation %} block. Jinja calls this method when it meets the tag."""
+        """Parse a {% generation %} block. Jinja calls this method at the tag."""
         self.is_used = True
         line = next(parser.stream).lineno
         body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
@@ -148,7 +148,7 @@ def create_environment(date: str | None = None) -> ImmutableSandboxedEnvironment
     filters = {**environment.filters, "tojson": _to_json}
     environment.filters |= {name: fixed_result(call) for name, call in filters.items() if name not in (_TAKE, _LEAVE)}
     environment.binop_table["-"] = difference
-    # `lipsum` and `random` give a different text each time, and `pprint` may sort by memory addresses.
+    # `lipsum` and `random` vary, and `pprint` may sort by memory addresses.
     del environment.globals["lipsum"], environment.filters["random"], environment.filters["pprint"]
     return environment
 

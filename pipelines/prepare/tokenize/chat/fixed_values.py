@@ -1,7 +1,7 @@
 """Values that chat templates write as the same text on every machine.
 
-In Python, the text of a function contains a memory address, and the order of a set depends on the hash seed. So
-callables and iterators get wrappers that cannot be written as text, and sets of keys keep their order.
+A function's text contains a memory address, and a set's order depends on the hash seed. So callables and iterators get
+wrappers that cannot be written as text, and sets of keys keep their order.
 """
 
 import calendar
@@ -17,7 +17,7 @@ from jinja2 import TemplateError, Undefined
 from jinja2.runtime import LoopContext, Macro
 
 _PLAIN = frozenset({str, int, float, bool, type(None), dict, list, tuple})
-# The directives of `strftime` that give the same text on every machine, and those that a dash shortens.
+# Directives of `strftime` with the same text on every machine, and those that a dash shortens.
 _DIRECTIVES = frozenset("aAbBcdDeFfGhHIjmMpSTuUVwWxXyY%")
 _PADDED = frozenset("deHIjmMSUVWy")
 
@@ -70,7 +70,7 @@ def _refuse_text(kind: str) -> NoReturn:
 
 
 def fixed(value: Any) -> Any:
-    """Return the value itself; for a callable or an iterator, a wrapper that raises if it is written as text."""
+    """Return the value; for a callable or an iterator, a wrapper that raises if written as text."""
     kind = type(value)
     if kind in _PLAIN or isinstance(value, (_Silent, Cycler, Undefined, Macro, LoopContext)):
         return value
@@ -99,7 +99,7 @@ def difference(left: Any, right: Any) -> Any:
 def format_date(day: datetime.date, form: str) -> str:
     """Format midnight of `day` like `strftime` in the C locale. A dash, as in `%-d`, omits leading zeros and spaces.
 
-    Raises: TemplateError for a directive whose text depends on the time zone or the machine.
+    Raises: TemplateError for a directive that depends on the time zone or the machine.
     """
 
     def written(directive: re.Match[str]) -> str:

@@ -10,15 +10,15 @@ Messages = Sequence[Any]
 
 
 def split_pair(prompt: Messages | None, chosen: Messages, rejected: Messages) -> list[list[Any]]:
-    """Split a preference pair into prompt, chosen answer and rejected answer, and return the messages of each.
+    """Split a preference pair into the messages of the prompt, the chosen answer and the rejected answer.
 
-    If `prompt` is None, or if both answers repeat it, the prompt is the common beginning of the two answers.
+    If `prompt` is None, or both answers repeat it, the prompt is their common beginning.
     Raises: Rejected if the prompt or an answer is empty, or if the answers are equal.
     """
     system = [] if prompt is None else list(itertools.takewhile(_is_system, prompt))
     question = None if prompt is None else prompt[len(system) :] or prompt
     if question is None or all(_repeats(answer, question) for answer in (chosen, rejected)):
-        # All but the last item of the shorter one may be shared, as in TRL's `extract_prompt`.
+        # The last item of the shorter one is never shared, as in TRL's `extract_prompt`.
         size = num_shared(chosen[:-1], rejected[:-1])
         prompt, chosen, rejected = chosen[:size], chosen[size:], rejected[size:]
         if all(map(_is_system, prompt)):

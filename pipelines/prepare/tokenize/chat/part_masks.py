@@ -1,16 +1,16 @@
 """Find the bytes of a rendered text that come from withheld characters: parts of an answer that are not learned.
 
-The conversation is rendered again with a private-use letter at the beginning of each run of learned or withheld
-characters, and another letter at the end of the content:
+The conversation is rendered again with a private-use letter before each run of learned or withheld characters, and
+another at the end of the content:
 
     content     Let me think.| The answer is 4.                          the first part has "train": false
     rendered    <|im_start|>assistant⏎①Let me think.② The answer is 4.③<|im_end|>⏎
     skipped                           └────────────┘
 
 The letters may change the rest of the text, because the template strips white space or examines the beginning of the
-content. Then a second attempt puts the letters after white space, and a third one also leaves out the first letter.
-More bytes than requested may be skipped, but never fewer. If the text contains no letter of a `reasoning_content`, the
-template does not write it, and nothing is skipped.
+content. Then a second attempt puts the letters after white space, and a third one also omits the first letter. More
+bytes than requested may be skipped, but never fewer. If the text has no letter of a `reasoning_content`, the template
+does not write it, and nothing is skipped.
 """
 
 import bisect
@@ -39,8 +39,8 @@ def skipped_spans(
 ) -> Spans:
     """Return the byte spans in `text` that come from withheld characters of one field of an answer.
 
-    `index`, `field`: the answer's message index, and the field (`content` or `reasoning_content`). `learned`: the
-    answer's learned spans, at least one. Raises: Rejected if the withheld bytes cannot be found.
+    `index`: the answer's message index. `field`: `content` or `reasoning_content`. `learned`: the answer's learned
+    spans, at least one. Raises: Rejected if the withheld bytes cannot be found.
     """
     messages, withheld = conversation.messages, conversation.withheld[index][field]
     starts = [at for at in range(len(withheld)) if at == 0 or withheld[at] != withheld[at - 1]]
@@ -63,7 +63,7 @@ def skipped_spans(
 
 
 def _places(with_letters: str, text: bytes, letters: str) -> list[tuple[int, int]] | None:
-    """Return the number and the byte position of each letter; None if letters are out of order or the rest differs."""
+    """Return each letter's number and byte position; None if letters are out of order or the rest differs."""
     pieces = re.split(f"([{letters}])", with_letters)
     if "".join(pieces[::2]).encode() != text:
         return None

@@ -13,12 +13,12 @@ from pipelines.prepare.tokenize.chat.environment import Notes, Spans, create_env
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Settings of a chat template: its source, the parts to learn, and the limits of one rendering.
+    """Settings of a chat template, with the limits of one rendering.
 
     `source`, `tools_source`: the template for conversations without and with tools. `date` (ISO) replaces today's date.
-    `learns_prompts`: if a row has a prompt and a completion, also learn the answers in the prompt. `whole_turns`: learn
-    all of an answer's turn after the role. `learn_not`: any of "thoughts" and "tool_calls". `joins_line_breaks`:
-    whether the tokenizer has one token for two line breaks.
+    `learns_prompts`: also learn the answers in the prompt of a row with prompt and completion. `whole_turns`: learn all
+    of an answer's turn after the role. `learn_not`: any of "thoughts" and "tool_calls". `joins_line_breaks`: the
+    tokenizer has one token for two line breaks.
 
     `cpu_seconds`: limit of processor time; 5 to 100 µs are usual. `memory_bytes`: limit for a whole batch.
     `text_bytes`: limit for the UTF-8 text.
@@ -40,10 +40,10 @@ class Settings:
 
 
 class Rendering(NamedTuple):
-    """A rendered conversation: its UTF-8 text, and byte spans in the text.
+    """A rendered conversation: UTF-8 text, and byte spans in it.
 
     `marked`: spans between {% generation %} markers. `turns`: for each message, the span that the template's loop
-    writes; (0, 0) if no loop or several loops write the message. `end`: the position where the last loop ends.
+    writes; (0, 0) if not exactly one loop writes it. `end`: the position where the last loop ends.
     """
 
     text: bytes
@@ -60,8 +60,8 @@ class Rendering(NamedTuple):
 class Program:
     """Compiled template. Raises: Rejected if the template cannot be compiled.
 
-    `start_clock` is called before the template is compiled and before each rendering. It must start a time limit,
-    because a template may never end.
+    `start_clock` is called before compiling and before each rendering. It must start a time limit, because a template
+    may never end.
     """
 
     def __init__(self, source: str, settings: Settings, *, start_clock: Callable[[], object]) -> None:
@@ -78,13 +78,13 @@ class Program:
         self.settings = settings
         self._start_clock = start_clock
         self._variables = {**self._template.globals, **settings.variables, "documents": None}
-        # Jinja would copy the globals for every rendering, which would double its time.
+        # Jinja would copy the globals for every rendering, doubling its time.
         self._template.globals = {}
 
     def run(self, conversation: Conversation, *, prompt: bool = False) -> Rendering:
         """Render a conversation; with `prompt`, end with the start of the next answer.
 
-        Raises: Rejected if the template fails on the conversation, or writes more than `settings.text_bytes` bytes.
+        Raises: Rejected if the template fails, or writes more than `settings.text_bytes` bytes.
         """
         notes, pieces, most = self.notes, [], self.settings.text_bytes
         notes.start()

@@ -1,7 +1,7 @@
 """Render a batch of conversations in a worker process, which the module `template` starts.
 
 A template is untrusted code. Jinja's sandbox limits neither its time nor its memory, so the operating system does.
-Settings arrive as JSON, and conversations as an Arrow stream.
+Settings arrive as JSON, conversations as an Arrow stream.
 """
 
 import contextlib
@@ -38,10 +38,10 @@ from pipelines.prepare.tokenize.chat.program import Program, Rendering, Settings
 from pipelines.prepare.tokenize.chat.unlearned_parts import part_spans
 
 TOO_MUCH_MEMORY = "the chat template takes more memory than allowed"
-# Results in the order of the rows, at least one per row. `text`: the first `num_messages` messages, rendered.
-# `learned`, `skipped`: byte spans [start, stop, start, stop, …], in order and disjoint. An unusable row has one result,
-# with a reason and a detail. A preference pair (a row with a column `chosen`) has three results: the prompt followed by
-# the generation prompt, by the chosen answer, and by the rejected answer.
+# Results in the order of the rows, at least one per row. `text`: the first `num_messages` messages. `learned`,
+# `skipped`: byte spans [start, stop, start, stop, …], in order and disjoint. An unusable row has one result, with a
+# reason and a detail. A preference pair (column `chosen`) has three: the prompt followed by the generation prompt, by
+# the chosen answer, and by the rejected answer.
 RENDERED = pa.schema(
     {
         "row": pa.int64(),
@@ -62,7 +62,7 @@ _one_at_a_time = threading.Lock()
 class ChatTemplate:
     """Renders single conversations with a compiled template.
 
-    `start_clock` is called before each rendering and must start a time limit.
+    `start_clock` must start a time limit.
     """
 
     def __init__(self, settings: Settings, *, start_clock: Callable[[], object]) -> None:
@@ -72,7 +72,7 @@ class ChatTemplate:
         self.needs = Needs(lambda messages, tools: self._run(Conversation(messages, tools)))
 
     def finder(self, conversation: Conversation) -> AnswerFinder:
-        """Return the answer finder of the template that applies: the one with tools if the conversation has tools."""
+        """Return the answer finder of the template that applies: `tools_source` if the conversation has tools."""
         source = self.settings.source if conversation.tools is None else self.settings.tools_source
         if source not in self._finders:
             self._finders[source] = AnswerFinder(Program(source, self.settings, start_clock=self._start_clock))
@@ -81,9 +81,9 @@ class ChatTemplate:
     def render(self, conversation: Conversation, *, are_plain: bool = False) -> list[tuple[bytes, Spans, int, Spans]]:
         """Render a conversation and find its answers. `are_plain`: all contents are known to be texts.
 
-        Returns: one result, or one per answer if --learn is "each". A result is the UTF-8 text, its learned byte spans,
-            its number of messages and its skipped byte spans.
-        Raises: Rejected if the template cannot render the messages, or if an answer cannot be located with certainty.
+        Returns: one result, or one per answer if --learn is "each". A result is the UTF-8 text, learned byte spans,
+        number of messages and skipped byte spans.
+        Raises: Rejected if the template fails, or if an answer cannot be located with certainty.
         """
         finder, answers, learn = self.finder(conversation), conversation.learned(), self.settings.learn
         parts = [(conversation, answers if learn == "all" else answers[-1:])]
@@ -114,10 +114,7 @@ class ChatTemplate:
             raise refused from None
 
     def text(self, conversation: Conversation, *, prompt: bool, are_plain: bool = False) -> bytes:
-        """Render a conversation to UTF-8; with `prompt`, end with the generation prompt. Raises: as `render`.
-
-        `are_plain`: all contents are known to be texts.
-        """
+        """Render a conversation to UTF-8; with `prompt`, end with the generation prompt. Otherwise as `render`."""
         text = self._run(conversation, prompt=prompt)
         if not are_plain:
             check_parts_read(conversation.messages, text)
@@ -153,7 +150,7 @@ def batch_of(message: bytes) -> pa.RecordBatch:
 def render(settings: str, message: bytes) -> bytes:
     """Render a serialized batch; return a serialized batch with the schema `RENDERED`.
 
-    Raises: MemoryError if memory runs out, except while one row is rendered: then only that row is rejected.
+    Raises: MemoryError if memory runs out, except while a row is rendered: then that row is rejected.
     """
     template = _template(settings)
     with _one_at_a_time, _limited(template.settings.memory_bytes):

@@ -1,7 +1,7 @@
 """Render conversations with a tokenizer's chat template, in worker processes.
 
-A worker process that makes shards also renders its conversations. Any other process starts one child process per
-rendering thread (see `runners.here`), because Jinja holds Python's interpreter lock, and because a child can be killed.
+Worker processes that make shards render their conversations. Any other process starts a child per rendering thread (see
+`runners.here`), because Jinja holds Python's interpreter lock, and because a child can be killed.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ _PAIR = {"messages": QUESTION, "chosen": ANSWER, "rejected": {**ANSWER, "content
 class Texts:
     """N rendered texts with their learned and skipped byte spans. A token that overlaps a skipped span is not learned.
 
-    `strings`: the texts as Arrow large strings. `data` uint8 [B]: their bytes; text i is data[edges[i]:edges[i + 1]].
-    `edges` int64 [N + 1]: from 0 to B. `spans`, `skipped` int64 [S, 2]: the learned and the skipped spans in `data`, in
-    order and disjoint, each within one text.
+    `strings`: the texts as Arrow large strings. `data` uint8 [B], `edges` int64 [N + 1]: text i is
+    data[edges[i]:edges[i + 1]]. `spans`, `skipped` int64 [S, 2]: learned and skipped spans in `data`, in order and
+    disjoint, each within one text.
     """
 
     strings: pa.Array
@@ -66,7 +66,7 @@ class Texts:
         return cls(strings, data[: edges[-1]], edges, places(learned), none if skipped is None else places(skipped))
 
     def learned_letters(self, index: int) -> np.ndarray:
-        """Return whether each character of the text at `index` is learned, bool, one value per character."""
+        """Return whether each character of the text at `index` is learned, bool."""
         start, stop = self.edges[index : index + 2]
         places = np.arange(start, stop)[(self.data[start:stop] & 0xC0) != 0x80]
         return np.asarray(np.searchsorted(self.spans.ravel(), places, side="right") % 2 == 1)
@@ -76,8 +76,8 @@ class Texts:
 class Rendered:
     """A batch of N rows, rendered as T texts: one per conversation or per answer; an unusable row has one empty text.
 
-    `owners` int64 [T]: the row of each text, ascending. `num_messages` int64 [T]: messages in each text. `reasons`
-    object [N]: why a row is rejected, '' for usable rows. `details`: explanations of the reasons, by row.
+    `owners` int64 [T]: the row of each text, ascending. `num_messages` int64 [T]. `reasons` object [N]: why a row is
+    rejected, or ''. `details`: explanations of the reasons, by row.
     """
 
     texts: Texts
@@ -99,8 +99,8 @@ class ChatRenderer:
     def render(self, columns: Mapping[Any, pa.Array]) -> Rendered:
         """Render a batch: the column `messages`, with optional columns `tools` and `options`.
 
-        If there are columns `chosen` and `rejected`, each row has three texts: the prompt followed by the generation
-        prompt, by the chosen answer, and by the rejected answer.
+        With columns `chosen` and `rejected`, each row has three texts: the prompt followed by the generation prompt, by
+        the chosen answer, and by the rejected answer.
         Raises: TokenizerError if the template cannot be compiled, or writes a date and none was given.
         """
         batch = self._rendered(pa.RecordBatch.from_pydict(dict(columns)))
@@ -168,10 +168,10 @@ def open_template(
 ) -> ChatRenderer:
     """Open the tokenizer's chat template `name`, by default the one that `transformers` uses.
 
-    `date`, `more`: fields of `Settings`. `options`: template variables, as KEY=VALUE. `finds_answers`: whether the
-    assistant's texts must be found, for a loss mask.
-    Raises: TokenizerError if the tokenizer has no such template, or if the template needs a date, exceeds the limits or
-        writes answers that cannot be found.
+    `date`, `more`: fields of `Settings`. `options`: template variables, as KEY=VALUE. `finds_answers`: whether answers
+    must be found, for a loss mask.
+    Raises: TokenizerError if the template does not exist, needs a date, exceeds the limits or writes answers that
+        cannot be found.
     """
     _require_named(tokenizer, name=name)
     key = name if isinstance(tokenizer.chat_template, dict) else None  # a single template has no name

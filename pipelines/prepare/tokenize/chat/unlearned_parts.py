@@ -4,8 +4,8 @@
     without     <|im_start|>assistant⏎<think>⏎⏎</think>⏎⏎It is 4.<|im_end|>
     skipped                                  └──────────────┘
 
-The skipped part is between the common beginning and the common end of both texts, as in NeMo Automodel
-(`_build_reasoning_mask`); docs/format.md describes the white space around it.
+The skipped part is between both texts' common beginning and common end, as in NeMo Automodel (`_build_reasoning_mask`);
+docs/format.md describes the white space around it.
 """
 
 import itertools
@@ -31,15 +31,15 @@ _THOUGHT = re.compile("(?<=<think>).*?(?=</think>)|\\A(?:(?!<think>).)*(?=</thin
 def part_spans(finder: AnswerFinder, conversation: Conversation, found: Rendering, index: int, part: str) -> Spans:
     """Return the byte spans of one part ("thoughts" or "tool_calls") of the answer at message `index`.
 
-    `found`: the rendered conversation, which contains the spans.
-    Raises: Rejected if the template cannot render the conversation without this part.
+    `found`: the rendered conversation.
+    Raises: Rejected if the template requires the part.
     """
     messages = conversation.messages
     shorter = _WITHOUT[part](messages[index])
     if shorter == messages[index]:
         return []
     detail = ""
-    # Some templates refuse tool results without a call, so the second attempt leaves them out.
+    # Some templates refuse tool results without a call: the second attempt omits them.
     after = messages[index + 1 :]
     for later in (after, itertools.dropwhile(lambda message: message["role"] == "tool", after)):
         without = [*messages[:index], shorter, *later]
@@ -58,7 +58,7 @@ def _between(finder: AnswerFinder, whole: Rendering, shorter: Rendering, index: 
     stop = len(text) - num_shared(text[start:][::-1], changed[start:][::-1])
     if start == stop:
         return []
-    # If the part and the text after it begin alike, for example with "<", move the span to end before an added token.
+    # If the part and the text after it begin alike, as with "<", move the span to end before an added token.
     moved = stop - finder.before_token(text, stop)
     if moved <= start and text[start - moved : start] == text[stop - moved : stop]:
         start, stop = start - moved, stop - moved

@@ -1,8 +1,8 @@
 """Engines turn batches of texts into the same token ids as `tokenizer(text, add_special_tokens=False)`.
 
 The reference engines are `hf`, the Rust tokenizer, and `slow`, which also runs a tokenizer's Python code. `decide`
-chooses a different engine only if this engine supports the kind of tokenizer (docs/explanation/engines.md), and gives
-the same ids as the reference engine for a list of test texts.
+chooses another engine only if it supports the kind of tokenizer (docs/explanation/engines.md), and gives the same ids
+for a list of test texts.
 """
 
 from pipelines.prepare.tokenize.engines.base import BATTERY as BATTERY

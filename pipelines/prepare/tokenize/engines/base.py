@@ -1,4 +1,4 @@
-"""Interface of engines, the reference engines (in Rust or Python), and the base class of fast engines."""
+"""Interface of engines, the reference engines, and the base class of fast engines."""
 
 import abc
 import copy
@@ -47,7 +47,7 @@ _REFERENCES = ("hf", "slow", "reference")
 
 
 class Tokenizing(Protocol):
-    """Common protocol of engines and row encoders. `concurrent`: encoding in several threads at once is faster."""
+    """Protocol of engines and row encoders. `concurrent`: encoding in several threads at once is faster."""
 
     name: str
     version: str
@@ -55,7 +55,7 @@ class Tokenizing(Protocol):
 
 
 class Engine(Tokenizing, Protocol):
-    """An engine turns texts into tokens, without special tokens."""
+    """Turns texts into tokens, without special tokens."""
 
     def encode(self, texts: pa.Array) -> RaggedTokens:
         """Return the tokens that `tokenizer(text, add_special_tokens=False)` gives for each text.
@@ -73,7 +73,7 @@ def is_reference(engine: str) -> bool:
 def utf8_of(texts: pa.Array) -> tuple[np.ndarray, np.ndarray]:
     """Return the UTF-8 bytes of N texts, read-only uint8 without a copy, and the texts' edges in them, int64 [N + 1].
 
-    Text i is data[edges[i]:edges[i + 1]]. The first edge may be above 0.
+    Text i is data[edges[i]:edges[i + 1]]; edges[0] may be above 0.
     """
     width = np.dtype(np.int64 if pa.types.is_large_string(texts.type) else np.int32)
     _, offsets, data = texts.buffers()
@@ -84,7 +84,7 @@ def utf8_of(texts: pa.Array) -> tuple[np.ndarray, np.ndarray]:
 
 
 class HuggingFaceEngine:
-    """Reference engine for fast tokenizers: the `tokenizers` library, in Rust, which uses all cores."""
+    """Reference engine for fast tokenizers: the Rust library `tokenizers`, which uses all cores."""
 
     name = "hf"
     concurrent = True
@@ -98,11 +98,11 @@ class HuggingFaceEngine:
 
     @property
     def split_special_tokens(self) -> bool:
-        """Whether special tokens that occur in a text are split like ordinary text."""
+        """Whether special tokens in a text are split like ordinary text."""
         return bool(self.backend.encode_special_tokens)
 
     def parts(self) -> dict[str, Any]:
-        """Return the parsed content of tokenizer.json, without truncation and padding."""
+        """Return the parsed tokenizer.json, without truncation and padding."""
         parts: dict[str, Any] = json.loads(self.backend.to_str())
         return parts
 
@@ -113,7 +113,7 @@ class HuggingFaceEngine:
         return from_lists([encoding.ids for encoding in encodings], dtype=self._dtype)
 
     def put_into(self, ragged: RaggedTokens, texts: pa.Array, indices: np.ndarray) -> RaggedTokens:
-        """Return `ragged` with the tokens of the texts at `indices` replaced with this engine's tokens."""
+        """Return `ragged` with this engine's tokens for the texts at `indices`."""
         return exchanged(ragged, indices, self.encode(texts.take(pa.array(indices))))
 
 
@@ -143,11 +143,11 @@ TOKENIZERS_TRIED = "0.23.*"
 
 
 class NotQualified(Exception):
-    """Error for a tokenizer that an engine does not support. The message is a clause without a full stop."""
+    """Error for a tokenizer that an engine does not support; the message has no full stop."""
 
 
 class FastEngine(abc.ABC):
-    """Base class of fast engines. Several threads may use the same engine."""
+    """Base class of fast engines. Several threads may use one engine."""
 
     name: str
     version = "1"
@@ -157,7 +157,7 @@ class FastEngine(abc.ABC):
         """Open the engine for the tokenizer of `reference`, which encodes the texts that this engine cannot encode.
 
         `parts`: `reference.parts()`, if already known. Raises: NotQualified if the engine does not support this kind of
-        tokenizer (docs/explanation/engines.md lists the kinds).
+        tokenizer (see docs/explanation/engines.md).
         """
         self._reference, self._dtype = reference, dtype
         require_release("tokenizers", tried=TOKENIZERS_TRIED)
@@ -176,12 +176,12 @@ class FastEngine(abc.ABC):
         """Prepare the engine for `parts` of tokenizer.json. Raises: NotQualified if they are not supported."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Unpickling does not compare the engine with the reference again, which would need `transformers`.
+        # Unpickling does not compare engines again, which would need `transformers`.
         return functools.partial(type(self), dtype=self._dtype), (self._reference,)
 
 
 def require_release(package: str, *, tried: str) -> str:
-    """Return a package's version. Raises: NotQualified unless the package is installed in the release `tried`."""
+    """Return a package's version. Raises: NotQualified unless the release `tried` is installed."""
     try:
         version = metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -210,7 +210,7 @@ def _keeps_ids(post_processor: Mapping[str, Any] | None) -> bool:
 def copy_backend(tokenizer: HFTokenizer) -> Any:
     """Return a copy of the tokenizer's `tokenizers.Tokenizer`, without truncation and padding.
 
-    `transformers` changes the settings of the original, even while other threads encode with it.
+    `transformers` changes the original's settings, even while other threads encode with it.
     """
     backend = copy.deepcopy(tokenizer.backend_tokenizer)
     backend.no_truncation()

@@ -47,10 +47,7 @@ def open_reference(tokenizer: HFTokenizer, *, dtype: np.dtype) -> HuggingFaceEng
 
 
 def ids_digest(tokenizer: HFTokenizer, *, dtype: np.dtype) -> str:
-    """Return a digest of the tokenizer's ids for a list of test texts.
-
-    Raises: TokenizerError if the tokenizer fails on one of them.
-    """
+    """Return a digest of the tokenizer's ids for a list of test texts. Raises: TokenizerError if it fails on one."""
     with _trying():
         tokens = SlowEngine(tokenizer, dtype=dtype).encode(pa.array(BATTERY, pa.string()))
     return hashlib.sha256(tokens.ids.astype("<i8").tobytes() + tokens.offsets.astype("<i8").tobytes()).hexdigest()
@@ -73,7 +70,7 @@ def decide(
 ) -> tuple[Engine, dict[str, str]]:
     """Choose an engine: the `wanted` one, or for "auto" the first that supports the tokenizer, else `reference`.
 
-    Returns: the engine, and the reasons against the engines that do not support the tokenizer, by name.
+    Returns: the engine, and the reasons against engines that do not support the tokenizer, by name.
     Raises: ConfigError if the wanted engine does not support the tokenizer.
     """
     reasons: dict[str, str] = {}
@@ -95,7 +92,7 @@ def decide(
 
 
 def why_slow(tokenizer: HFTokenizer, *, dtype: np.dtype) -> str:
-    """Return the reason why a job with --engine auto uses the reference engine, as a text for users."""
+    """Explain to users why a job with --engine auto uses the reference engine."""
     engine, reasons = decide(tokenizer, open_reference(tokenizer, dtype=dtype), dtype=dtype)
     if engine.name in FAST_ENGINES:
         return (

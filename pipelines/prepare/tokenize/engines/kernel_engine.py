@@ -1,22 +1,21 @@
-"""Base class of our own engines, with compiled functions, a cache of code points and a table of words that they share.
+"""Base class of our own engines, with their shared compiled functions, cache of code points and table of words.
 
-The cache has an entry of 64 bits for each code point, in pages of 64 entries, which are computed when needed. The
-lowest 3 bits of an entry are the kind of the code point:
+The cache has a 64-bit entry for each code point, in pages of 64 entries, computed when needed. The lowest 3 bits of an
+entry are the code point's kind:
 
-    DROP        it is removed
-    SPACE       it ends a word and is not part of a word
-    ISOLATED    it is a word by itself
-    ORDINARY    it is part of a word
+    DROP        removed
+    SPACE       ends a word and is not part of one
+    ISOLATED    a word by itself
+    ORDINARY    part of a word
     REORDERED   as ORDINARY, but after a mark the reference encodes the document, because Unicode may reorder the two
     ASK         the reference engine encodes the document
 
-If the code point is part of a word, bits 3-7 of its entry are the number of bytes that replace the code point, and the
-bits from 13 on are the index of these bytes in `pool`. Each engine defines bits 8-12. The table `memory` contains the
-ids of words that have at most three ids:
+If the code point is part of a word, bits 3-7 are the number of bytes that replace it, and the bits from 13 on are the
+index of these bytes in `pool`. Each engine defines bits 8-12. The table `memory` contains words with at most three ids:
 
     row of `memory`    key, key | ids 0, 1 | id 2, count
 
-Do not rename a NamedTuple in this module: Numba's caches on disk contain the names of types, and become unreadable.
+Do not rename a NamedTuple here: Numba's caches on disk contain the names of types, and become unreadable.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 def jit(function: _Function) -> _Function:
     """Compile like `codec.kernels.jit`, but without reference counts, because these functions never allocate arrays.
 
-    Counting the references to each array of a tuple, in each call and loop, would take ten times as long as the rest.
+    Counting the references to each array of a tuple would take ten times as long as the rest.
     """
     try:
         return numba.njit(nogil=True, cache=True, _nrt=False)(function)
@@ -65,7 +64,7 @@ def jit(function: _Function) -> _Function:
 
 @jit
 def code_point(data, at, end):  # type: ignore[no-untyped-def]
-    """Return the code point that begins at `at`, and its width in bytes. Invalid UTF-8 gives the code point -1."""
+    """Return the code point at `at`, -1 for invalid UTF-8, and its width in bytes."""
     first = np.int64(data[at])
     if first < 0x80:
         return first, 1
@@ -92,7 +91,7 @@ def entry_of(point, pages):  # type: ignore[no-untyped-def]
 
 @jit
 def find_pages(data, edges, wanted):  # type: ignore[no-untyped-def]
-    """Set `wanted`, uint8 [NUM_PAGES], to 1 for each page that has a code point of the data."""
+    """Set `wanted`, uint8 [NUM_PAGES], to 1 for the pages of the data's code points."""
     for at in range(edges[0], edges[-1]):
         if data[at] & 0xC0 != 0x80:
             point, _ = code_point(data, at, edges[-1])
@@ -104,7 +103,7 @@ def find_pages(data, edges, wanted):  # type: ignore[no-untyped-def]
 def child(units, base, byte):  # type: ignore[no-untyped-def]
     """Follow a trie's edge for `byte`, from the node `base`. Return the child's id + 1 and the child's base.
 
-    The first value is 0 if the child has no id, and -1 if there is no child.
+    The first is 0 if the child has no id, -1 if there is no child.
     """
     unit = units[base + np.int64(byte)]
     if unit & np.uint64(255) != np.uint64(byte):
@@ -128,7 +127,7 @@ def holds(data, at, end, contents):  # type: ignore[no-untyped-def]
 
 @jit
 def first_bytes(low, high, size):  # type: ignore[no-untyped-def]
-    """Return the first `size` (1 to 15) of the 16 bytes in `low` and `high`; the other bytes become zeros."""
+    """Return the first `size` (1 to 15) of the 16 bytes in `low` and `high`, then zeros."""
     ones = ~np.uint64(0)
     if size > 8:
         return low, high & (ones >> np.uint64(128 - 8 * size))
@@ -137,13 +136,13 @@ def first_bytes(low, high, size):  # type: ignore[no-untyped-def]
 
 @jit
 def memory_row(low, high, bits):  # type: ignore[no-untyped-def]
-    """Return the index in `memory`, a table of 2^bits rows, at which the row of the key (low, high) begins."""
+    """Return the index of the row of the key (low, high) in `memory`, a table of 2^bits rows."""
     return np.int64((low * _MIX_1 ^ high * _MIX_2) >> np.uint64(64 - bits)) << 2
 
 
 @jit
 def recall(memory, row, out, to):  # type: ignore[no-untyped-def]
-    """Copy the ids of a row of `memory` to out[to:], which has room for three. Return the index after the last id."""
+    """Copy the ids of a row of `memory` to out[to:], with room for three. Return the index after the last id."""
     two, last = memory[row + 2], memory[row + 3]
     out[to] = np.int32(two & np.uint64(0xFFFFFFFF))
     out[to + 1] = np.int32(two >> np.uint64(32))
@@ -153,7 +152,7 @@ def recall(memory, row, out, to):  # type: ignore[no-untyped-def]
 
 @jit
 def remember(memory, row, low, high, out, to, end):  # type: ignore[no-untyped-def]
-    """Store the key (low, high) and the ids out[to:end] in a row of `memory`, unless there are more than three ids."""
+    """Store the key (low, high) and the ids out[to:end], if at most three, in a row of `memory`."""
     if end - to <= 3:
         memory[row], memory[row + 1] = low, high
         memory[row + 2] = np.uint64(np.uint32(out[to])) | np.uint64(np.uint32(out[to + 1])) << np.uint64(32)
@@ -168,7 +167,7 @@ class Pages(NamedTuple):
     pool: np.ndarray  # uint8
 
     def extended(self, numbers: list[int], *, read: ReadPage) -> Pages:
-        """Return a copy with the additional pages `numbers`. `read` computes a page's entries."""
+        """Return a copy with the pages `numbers` too. `read` computes a page's entries."""
         missing = [number for number in numbers if self.page_of[number] < 0]
         page_of = self.page_of.copy()
         page_of[missing] = len(self.entries) // PAGE + np.arange(len(missing))
@@ -183,14 +182,14 @@ class Pages(NamedTuple):
 
 
 def letters_of_page(number: int) -> list[str]:
-    """Return the 64 code points of a page of the cache; an empty list for a page of surrogates."""
+    """Return the 64 code points of a page; none for a page of surrogates."""
     if number * PAGE in _SURROGATES:
         return []
     return list(np.arange(number * PAGE, (number + 1) * PAGE, dtype="<u4").tobytes().decode("utf-32-le"))
 
 
 def changed_between_marks(letters: list[str]) -> list[str]:
-    """Return the code points that change between two combining marks under NFD: it decomposes or reorders them."""
+    """Return the code points that NFD decomposes or reorders between two combining marks."""
     between = [f"\u0345{letter}\u0334" for letter in letters]
     after = one_by_one(normalizers.NFD().normalize_str, between)
     return [letter for letter, old, new in zip(letters, between, after, strict=True) if old != new]
@@ -199,8 +198,8 @@ def changed_between_marks(letters: list[str]) -> list[str]:
 def one_by_one(normalize: Callable[[str], str], texts: list[str], *, between: str = "0\u0436") -> list[str]:
     """Return each text normalized, with a single call of `normalize` if possible.
 
-    The call joins the texts with a separator, one of the characters in `between`. `normalize` must not change these
-    characters, and must treat the texts between them independently.
+    The call joins the texts with a character of `between`, which `normalize` must not change. It must treat the texts
+    between them independently.
     """
     for mark in between if texts else "":
         if not any(mark in text for text in texts):
@@ -229,7 +228,7 @@ class KernelEngine(FastEngine):
     """Base class of engines in our own compiled code. Threads share only read-only data."""
 
     memory_words: int
-    _asks_for = ""  # regular expression: the reference engine encodes documents with a match
+    _asks_for = ""  # regular expression: the reference encodes documents with a match
 
     def _begin(self, read: ReadPage) -> None:
         self._read = read

@@ -17,7 +17,7 @@ from pipelines.prepare.tokenize.engines.base import FastEngine, NotQualified, re
 from pipelines.prepare.tokenize.ragged import RaggedTokens, from_lists
 from tfrecord_io.shown import first_line
 
-# The regular expressions in the tokenizer.json files of known byte-level tokenizers.
+# The regular expressions of known byte-level tokenizers.
 _ENDINGS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _SPACES = r"\s*[\r\n]+|\s+(?!\S)|\s+"
 _UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
@@ -31,7 +31,7 @@ O200K = (
     rf"|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_SPACES}"
 )
 TEKKEN = rf"{_SIGN}?{_UPPER}*{_LOWER}+|{_SIGN}?{_UPPER}+{_LOWER}*|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_SPACES}"
-# Three expressions, applied in turn. The last one contains literal line ends, not escapes.
+# Three expressions, applied in turn. The last one contains literal line ends.
 DEEPSEEK = (
     r"\p{N}{1,3}",
     "[一-龥\u3040-ゟ゠-ヿ]+",
@@ -56,8 +56,8 @@ _log = logging.getLogger(__name__)
 class PackageEngine(FastEngine):
     """Base class of engines from other packages, for BPE that consists only of merges.
 
-    `name`: the name of the engine and of its package. `tried`: the only supported release of the package.
-    `byte_fallback`: whether the tokenizer's model must have byte fallback; if False, it must not.
+    `name`: name of the engine and its package. `tried`: the package's only supported release. `byte_fallback`: whether
+    the tokenizer's model must have byte fallback; if False, it must not.
     """
 
     tried: str
@@ -111,8 +111,8 @@ class PackageEngine(FastEngine):
 class FastokensEngine(PackageEngine):
     """Engine for byte-level BPE with the package `fastokens`, which encodes without Python's interpreter lock.
 
-    By default the package uses one thread per core, up to 32; builds set FASTOKENS_BPE_THREADS to 1. The reference
-    engine encodes texts with a long s (ſ), because the package may split them differently.
+    By default the package uses up to 32 threads, one per core; builds set FASTOKENS_BPE_THREADS to 1. The reference
+    engine encodes texts with a long s (ſ), which the package may split differently.
     """
 
     name = "fastokens"
@@ -142,7 +142,7 @@ class FastokensEngine(PackageEngine):
             parts = {**parts, "normalizer": _NO_CHANGE}
         parts = {**parts, "pre_tokenizer": _isolated(parts["pre_tokenizer"])}
         # The package rejects gaps in the ids. The entries that fill them begin with a space, so no word or merge uses
-        # these entries.
+        # them.
         vocabulary = parts["model"]["vocab"]
         holes = set(range(max(vocabulary.values()))) - set(vocabulary.values())
         if holes:
@@ -164,7 +164,7 @@ class FastokensEngine(PackageEngine):
 
 
 def _isolated(pre_tokenizer: dict[str, Any]) -> dict[str, Any]:
-    # Supported expressions match every character, so to isolate the matches is the same as to keep only them.
+    # Supported expressions match every character, so isolating the matches equals keeping only them.
     steps = pre_tokenizer.get("pretokenizers", [])
     if len(steps) != 2 or not (steps[0].get("behavior") == "Removed" and steps[0]["invert"]):
         return pre_tokenizer
@@ -188,8 +188,8 @@ def _splits_as_tried(pre_tokenizer: dict[str, Any]) -> bool:
 class GigatokenEngine(PackageEngine):
     """Engine for SentencePiece's BPE with the package `gigatoken`, which encodes without Python's interpreter lock.
 
-    The package's byte-level BPE is not used (docs/explanation/engines.md). Texts and tokens are `awkward` arrays, so no
-    Python strings are made. For batches of a megabyte or more, the package uses its own threads.
+    The package's byte-level BPE is not used (docs/explanation/engines.md). Texts and tokens are `awkward` arrays,
+    without Python strings. For batches of a megabyte or more, the package uses its own threads.
     """
 
     name = "gigatoken"
@@ -200,7 +200,7 @@ class GigatokenEngine(PackageEngine):
         model = parts["model"]
         if model["ignore_merges"]:
             raise NotQualified("its BPE ignores merges")
-        # An ASCII character itself may be in the vocabulary, instead of an entry for its byte.
+        # An ASCII character may be in the vocabulary, instead of an entry for its byte.
         missing = _BYTES - model["vocab"].keys()
         if not all(_ASCII.get(entry) in model["vocab"] for entry in missing):
             raise NotQualified("its vocabulary has no entry for some bytes")

@@ -1,13 +1,13 @@
-"""Vocabulary as a double-array trie: looking up a word takes one memory access per byte.
+"""Vocabulary as a double-array trie: a look-up takes one memory access per byte.
 
-A node is a number `base`. The unit at index base + b describes the node's child for the byte b, if there is one:
+A node is a number `base`. The unit at index base + b describes the node's child for the byte b, if any:
 
     unit     63 ....... 36 | 35 ............ 8 | 7 ... 0
              base of child | id + 1, 0 if none | b              (Aoe 1989, "An efficient digital search algorithm ...")
 
 No two nodes have the same base, so a unit at base + b with the lowest byte b belongs to that node. An empty unit has
-the lowest byte 0xFF, which UTF-8 never contains. Nodes without children have base 0, and no unit at 0 + b has the
-lowest byte b.
+the lowest byte 0xFF, which is not in UTF-8. Nodes without children have base 0, and no unit at 0 + b has the lowest
+byte b.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from tfrecord_io.codec.kernels import frozen, jit
 
 _ID_SHIFT, _BASE_SHIFT = 8, 36
 _EMPTY = 0xFF
-_TRIES = 256  # number of gaps to try for the children of a node
+_TRIES = 256  # gaps to try for a node's children
 
 
 class Trie(NamedTuple):
@@ -53,7 +53,7 @@ def build(vocabulary: Mapping[str, int], *, inner_prefix: str = "") -> Trie:
 def _build(data, edges, ids, units, queue):  # type: ignore[no-untyped-def]
     """Fill `units` level by level. A row of `queue`: a node's unit, its range of words [low, high), and its depth.
 
-    Returns: the root's base and the number of used units; 0 and 0 if `units` is too small.
+    Returns: the root's base and the number of used units, or 0, 0 if `units` is too small.
     """
     size = len(units)
     after, before = np.arange(1, size + 1), np.arange(-1, size - 1)  # doubly linked list of gaps

@@ -1,1 +1,1 @@
-"""Engine for SentencePiece's Unigram in compiled code."""
+"""SentencePiece's Unigram in compiled code."""

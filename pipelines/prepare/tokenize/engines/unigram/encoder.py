@@ -1,9 +1,9 @@
 """Unigram engine in our own compiled code. docs/explanation/engines.md explains why its ids are exact.
 
-One loop over Arrow's bytes (`kernels`) makes words, with the normalizer's entries for code points (`points`). It gets a
-word's ids from the best path (`paths`) through a trie of the vocabulary (`vocabulary_trie`).
+A loop over Arrow's bytes (`kernels`) makes words, with the normalizer's entries for code points (`points`), and finds
+their best paths (`paths`) through a trie of the vocabulary (`vocabulary_trie`).
 
-Memory: 1 to 4 MB for the trie and scores of 32,000 entries; up to 14 MB for the cache of code points; 8 MB per thread;
+Memory: 1 to 4 MB for the trie and scores of 32,000 entries, up to 14 MB for the cache of code points, 8 MB per thread,
 and 4 bytes per token of a batch.
 """
 
@@ -99,7 +99,7 @@ def _words(pre_tokenizer: Mapping[str, Any] | None) -> kernels.Words:
     steps = pre_tokenizer["pretokenizers"] if pre_tokenizer["type"] == "Sequence" else [pre_tokenizer]
     splits_white = [step["type"] for step in steps] == ["WhitespaceSplit", "Metaspace"]
     scheme = steps[-1].get("prepend_scheme") if steps else None
-    # WhitespaceSplit removes spaces, so "first" could not tell whether a space precedes the first word.
+    # WhitespaceSplit removes spaces, so "first" could not tell if a space precedes the first word.
     schemes = ("always", "never") if splits_white else ("always", "first", "never")
     expected = {**_METASPACE, "prepend_scheme": scheme}
     if scheme not in schemes or steps[-1] != expected or not (splits_white or len(steps) == 1):

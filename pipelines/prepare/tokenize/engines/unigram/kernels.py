@@ -4,11 +4,11 @@ Each word is normalized, gets a mark "▁" if Metaspace adds one, and is cut int
 a mark, so words are independent of each other.
 
     with `splits_white`  words are the texts between white space
-    otherwise            each space begins a word and becomes its mark, even if no text follows; any text before the
-                         first space is a word with or without a mark
+    otherwise            each space begins a word and becomes its mark, even if no text follows; text before the first
+                         space is a word with or without a mark
 
-The key of a word in `memory` is two numbers: its raw bytes 0-7; then its bytes 8-14, its size and whether it has a
-mark. A word is stored only if no code point of it joins the one before, and no byte begins one of the `raw` texts.
+A word's key in `memory` is two numbers: its raw bytes 0-7; then its bytes 8-14, its size and whether it has a mark. A
+word is stored only if no code point joins the one before, and no byte begins one of the `raw` texts.
 """
 
 from typing import NamedTuple
@@ -51,7 +51,7 @@ _SPACES = np.uint64(0x20) * _ONES
 
 
 class Words(NamedTuple):
-    """The pre-tokenizer's rules for splitting text into words."""
+    """The pre-tokenizer's rules for words."""
 
     splits_white: bool  # split at any white space and drop it; otherwise split at spaces
     marks_first: bool  # mark a word that follows no space
@@ -69,7 +69,7 @@ class Tables(NamedTuple):
     pages: Pages
     plain: np.ndarray  # bool [256]: ASCII bytes that words contain unchanged
     plain_space: bool  # a space does nothing but end a word
-    raw: Contents  # the reference encodes documents that contain one of these texts
+    raw: Contents  # the reference encodes documents with one of these texts
     normal: Contents  # the reference encodes documents with one of these texts in a normalized word
     charsmap: np.ndarray  # uint32: trie of the Precompiled step, or empty
     words: Words
@@ -87,8 +87,8 @@ def encode(data, edges, asked, out, ends, progress, memory, scratch, tables):  #
         out: int32.
         progress: int64 [2], the next document and the index of its first id in `out`; zero at first.
         memory: uint64 [MEMORY_WORDS], zero at first.
-    Returns: 0 after the last document. MISSING_PAGE if a page must be computed first, or NO_ROOM if `out` is full:
-        after that, call the function again with the same `progress`.
+    Returns: 0 after the last document; MISSING_PAGE if a page must be computed, or NO_ROOM if `out` is full: then call
+        the function again with the same `progress`.
     """
     for index in range(progress[0], len(edges) - 1):
         result = _document(data, edges[index], edges[index + 1], out, progress[1], memory, scratch, tables)
@@ -150,9 +150,9 @@ def _next_word(data, begin, at, end, whole, merging, scratch, tables):  # type: 
 
     `end`, `whole`: the document's end after and before Strip. `merging`: a space at `at` continues a run of spaces.
 
-    Returns five values: the position after the space, or the code MISSING_PAGE or REFERENCE; the start of the word in
-    `data`; its end, or -1 if the same bytes may normalize differently elsewhere; its size after normalization, in
-    bytes; and the entry of the space, 0 if there is none.
+    Returns: the position after the space, or MISSING_PAGE or REFERENCE; the word's start in `data`; its end, or -1 if
+    the same bytes may normalize differently elsewhere; its normalized size in bytes; and the space's entry, 0 without a
+    space.
     """
     word = scratch.word
     nothing = np.uint64(0)

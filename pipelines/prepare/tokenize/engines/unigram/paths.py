@@ -1,11 +1,11 @@
 """Find the best path through one word: the pieces into which Unigram cuts it.
 
 As in the `tokenizers` library, this is a Viterbi search. At each character, it tries all entries that begin there,
-shortest first, then the unknown token if no entry is that single character. Of paths with equal scores, it keeps the
-first one.
+shortest first, then the unknown token if no entry is that character. Of paths with equal scores, it keeps the first
+one.
 
-Adjacent unknown pieces are joined. The joined piece becomes the entry with the same text. If there is none, it becomes
-the tokens of its bytes, or the unknown token if a byte has no token.
+Adjacent unknown pieces are joined. They become the entry with the same text, else the tokens of their bytes, or the
+unknown token if a byte has no token.
 """
 
 from typing import NamedTuple

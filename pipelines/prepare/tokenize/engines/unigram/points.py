@@ -1,13 +1,9 @@
-"""Normalize single code points as SentencePiece's normalizers do, and find the cases in which neighbours matter.
+"""Normalize single code points as SentencePiece's normalizers do, and find the cases where neighbours matter.
 
-Most steps look at one code point at a time. The compiled loop (`kernels`) handles the other steps:
-
-    Replace of several characters, at the start of the chain    the reference encodes documents that contain them
-    Strip                                                       the ends of a document
-    Replace of " {2,}"                                          runs of spaces
-
-At most one other step may look at neighbours: Precompiled, or one of Unicode's four normalization forms. NFKD or NFD
-before StripAccents does not count: neighbours change only the order of marks, and StripAccents removes marks.
+Most steps look at one code point at a time. The compiled loop (`kernels`) handles Strip and the Replace of " {2,}". The
+reference encodes documents with a text that a Replace of several characters looks for. At most one other step may look
+at neighbours: Precompiled, or one of Unicode's four normalization forms. NFKD or NFD before StripAccents, which removes
+marks, does not count: neighbours change only the order of marks.
 
 Precompiled (`tokenizers` 0.23) looks up grapheme clusters of fewer than 6 bytes. If a cluster begins with an entry of
 the step's table, the entry's value replaces the whole cluster. Other text is looked up one code point at a time.
@@ -23,9 +19,9 @@ REORDERED if its decomposition begins with such a mark, and has the flag ENDS_IN
 one. NFC and NFKC also compose a code point with the one before it, if it is second in a canonical decomposition: the
 reference encodes such documents.
 
-Entries have the layout that `kernel_engine` describes, with the flags JOINS and ENDS_IN_MARK (see above), STRIPPED
-(white space before the step Strip) and MERGES (a space before the step Replace of " {2,}"). Code points that an earlier
-step removes also have the last two flags.
+Entries are as in `kernel_engine`, with the flags JOINS and ENDS_IN_MARK (see above), STRIPPED (white space before
+Strip) and MERGES (a space before the Replace of " {2,}"). Code points that an earlier step removes also have the last
+two flags.
 """
 
 import base64
@@ -64,10 +60,10 @@ _MAX_BYTES = 31
 
 
 class Reader:
-    """Reads a normalizer, and computes the entries of code points and the settings of the compiled loop from it.
+    """Computes the entries of code points and the settings of the compiled loop from a normalizer.
 
-    `splits_white`: whether any white space ends a word. `literals`: the reference engine encodes documents that contain
-    one of these texts. `charsmap`: the trie of the step Precompiled, uint32; empty without that step.
+    `splits_white`: whether any white space ends a word. `literals`: the reference engine encodes documents with one of
+    these texts. `charsmap`: the trie of the step Precompiled, uint32; empty without it.
     """
 
     def __init__(self, normalizer: Step | None, *, splits_white: bool) -> None:
@@ -76,7 +72,7 @@ class Reader:
         self.literals: list[str] = []
         self.strips_left = self.strips_right = self.merges = False
         self._local: list[Step] = []  # all steps but Strip and some Replace; the next numbers are indices into it
-        self._strip = self._merge = 0  # Strip, or the merging of spaces, comes before the step with this index
+        self._strip = self._merge = 0  # Strip, or the merging of spaces, comes before this step
         self._context = -1  # index of the step that looks at neighbours
         chain = _flat(normalizer)
         types = [*(step["type"] for step in chain), ""]
@@ -114,7 +110,7 @@ class Reader:
         return kind in (*_FORMS, "Lowercase", "Nmt", "Replace", "StripAccents")
 
     def after(self, text: str, *, step: int | None = None) -> str:
-        """Apply all steps in `_local` to a text, or only the first `step` of them."""
+        """Apply all steps in `_local`, or only the first `step` of them."""
         count = len(self._local) if step is None else step
         if count and count not in self._chains:
             normalizer = {"type": "Sequence", "normalizers": self._local[:count]}
@@ -122,7 +118,7 @@ class Reader:
         return str(self._chains[count].normalize_str(text)) if count else text
 
     def _splits_line_end(self) -> bool:
-        r"""Return whether "\r\n", which may be one cluster, can be normalized code point by code point."""
+        r"""Return whether "\r\n" can be normalized code point by code point."""
         both, first, second = (self.after(text) for text in ("\r\n", "\r", "\n"))
         if both == first + second:
             return True
@@ -130,12 +126,12 @@ class Reader:
         return runs and all(text and all(map(self.is_space, text)) for text in (both, first, second))
 
     def is_space(self, letter: str) -> bool:
-        """Return whether this code point ends a word."""
+        """Return whether a code point ends a word."""
         return _is_white(letter) if self._splits_white else letter == " "
 
     def page(self, points: list[str], pool: bytearray) -> list[int]:
-        """Return the cache entries of a page of code points. Appends their replacement bytes to `pool`."""
-        # The separator is NUL, because no step changes it.
+        """Return a page's cache entries. Appends their replacement bytes to `pool`."""
+        # Separated by NUL, which no step changes.
         before, stripped, merged, become = (
             one_by_one(functools.partial(self.after, step=step), points, between="\0") if step else points
             for step in (self._context, self._strip, self._merge, len(self._local))
@@ -231,8 +227,8 @@ def _seconds() -> frozenset[str]:
 def _probe() -> Any:
     """Return a Precompiled normalizer that turns each grapheme cluster of fewer than 6 bytes, except NUL, into "y".
 
-    In the normalizer's trie, a child's unit is at its parent's index XOR offset XOR byte. The unit contains the byte, a
-    bit for the end of an entry, and from bit 10 on the offset to the value.
+    In its trie, a child's unit is at its parent's index XOR offset XOR byte, and contains the byte, a bit for the end
+    of an entry, and from bit 10 on the offset to the value.
     """
     units = np.zeros(1024, np.uint32)
     units[0] = 256 << 10

@@ -1,1 +1,1 @@
-"""Engine for WordPiece in compiled code."""
+"""WordPiece in compiled code."""

@@ -1,4 +1,4 @@
-"""WordPiece engine in our own compiled code, with the same structure as the Unigram engine.
+"""WordPiece engine in our own compiled code, structured like the Unigram engine.
 
 BertNormalizer and BertPreTokenizer (`tokenizers` 0.23) are steps that look at one code point at a time:
 
@@ -9,13 +9,12 @@ BertNormalizer and BertPreTokenizer (`tokenizers` 0.23) are steps that look at o
     split                  at white space, which is dropped, and at punctuation, which becomes separate words
 
 But NFD also sorts neighbouring marks by their combining class (ccc). The order matters only if two marks are still
-neighbours after nonspacing marks are dropped (U+1B44, U+302E and some hundred others remain). NFD moves no mark across
-a code point of ccc 0, which all code points except marks have. So the marks that remain have the kind REORDERED. They
-are found with NFD itself: it swaps a mark with a U+0334 (ccc 1) after it, or with a U+0345 (ccc 240) before it.
+neighbours after nonspacing marks are dropped, such as U+1B44 and U+302E. NFD moves no mark across a code point of ccc
+0, which all code points except marks have. So the remaining marks have the kind REORDERED. NFD itself finds them: it
+swaps a mark with a U+0334 (ccc 1) after it, or with a U+0345 (ccc 240) before it.
 
-The entry of an ISOLATED code point contains its id, from bit 3 on. If a code point is part of a word, bits 8-12 of its
-entry are the number of characters that replace it. The engine needs as much memory as the Unigram engine, except that
-it needs 1 MB per thread.
+The entry of an ISOLATED code point contains its id, from bit 3 on. In other entries, bits 8-12 are the number of
+characters that replace the code point. Memory: as for the Unigram engine, but 1 MB per thread.
 """
 
 import re
@@ -56,7 +55,7 @@ _WITHOUT_TEXT = {(): DROP, (SPACE,): SPACE}
 
 
 class WordPieceEngine(KernelEngine):
-    """Engine for BERT's WordPiece with any settings, unless it has added tokens that match normalized text."""
+    """Engine for BERT's WordPiece, unless it has added tokens that match normalized text."""
 
     name = "wordpiece"
     memory_words = kernels.MEMORY_WORDS
@@ -73,7 +72,7 @@ class WordPieceEngine(KernelEngine):
             if token["normalized"]:
                 raise NotQualified(f"its added token {token['content']!r} is searched for in normalized text")
         contents = [token["content"] for token in parts["added_tokens"] if token["content"]]
-        # The compiled loop finds added tokens that begin with punctuation; a regular expression finds all others.
+        # The compiled loop finds added tokens that begin with punctuation; a regular expression finds the others.
         visited = [content for content in contents if content[0] in string.punctuation]
         self._visited, self._asks_for = Contents.of(visited), "|".join(map(re.escape, {*contents} - {*visited}))
         prefix = self._model["continuing_subword_prefix"]

@@ -1,10 +1,10 @@
 """Compiled loop of the WordPiece engine: UTF-8 bytes in, ids out.
 
-A SPACE (see `kernel_engine`) has no id. The entry of an ISOLATED code point contains its id. All other code points up
-to the next SPACE or ISOLATED one are a word. Each is replaced with the bytes in its entry (DROP: none), then the word
-is cut into the longest pieces in the trie.
+A SPACE (see `kernel_engine`) has no id. The entry of an ISOLATED code point contains its id. The code points up to the
+next SPACE or ISOLATED one are a word. Each is replaced with its entry's bytes (DROP: none), then the word is cut into
+the longest pieces in the trie.
 
-The key of a word in `memory` is two numbers: its bytes 0-7; then its bytes 8-14 and its size.
+A word's key in `memory` is two numbers: its bytes 0-7; then its bytes 8-14 and its size.
 """
 
 from typing import NamedTuple
@@ -65,7 +65,7 @@ def encode(data, edges, asked, out, ends, memory, word, tables):  # type: ignore
         out: int32, one element per byte and 4 more.
         memory: uint64 [MEMORY_WORDS], zero at first.
         word: uint8 working memory: 4 bytes per character of a word of `max_chars` characters, and 64 more.
-    Returns: 0, or MISSING_PAGE if a page must be computed first; then call the function again.
+    Returns: 0, or MISSING_PAGE if a page must be computed before calling again.
     """
     at = np.int64(0)  # with a literal, Numba would compile all functions a second time
     for index in range(len(edges) - 1):
@@ -150,8 +150,8 @@ def _letters(bytes_8, room, fold):  # type: ignore[no-untyped-def]
 def _rest_of_word(data, at, end, word, size, tables):  # type: ignore[no-untyped-def]
     """Append the rest of a word to its first `size` bytes in `word`, which are ASCII.
 
-    Returns: the word's end in `data`, or the code MISSING_PAGE or REFERENCE; its number of bytes; its number of
-        characters. The characters of a word that is too long are counted, but not appended.
+    Returns: the word's end in `data`, or MISSING_PAGE or REFERENCE; its number of bytes; its number of characters.
+        The characters of a word that is too long are counted, but not appended.
     """
     chars = size
     after_mark = False
