@@ -227,7 +227,7 @@ def connect(
 
 
 def explained(error: BaseException, *, target: str) -> DeviceError:
-    """Convert a library's error about a TPU to a DeviceError with its cause and remedy. `target`: the TPU."""
+    """Convert a library's error about a TPU to a DeviceError with cause and remedy."""
     words = f"{type(error).__name__}: {error}"
     cause, remedy = next((cause, remedy) for pattern, cause, remedy in _CAUSES if re.search(pattern, words))
     return DeviceError(f"{target}: {cause} ({said(error)})", remedy=remedy)
