@@ -41,8 +41,8 @@ def locate_rows(
 ) -> tuple[dict[str, Groups], str]:
     """Return the row groups of each split, in files that workers can read, and the folder for the ingested copy.
 
-    `columns`: names of the columns to read, None for all. `known`: see `opening.locate_rows`. Raises: SourceError if
-    rows cannot be read; OutputError if the copy cannot be written.
+    `columns`: columns to read, None for all. `known`: see `opening.locate_rows`. Raises: SourceError if rows cannot be
+    read; OutputError if the copy cannot be written.
     """
     root = config.output.root
     folder = opened.copy_folder(storage.join(root, WORK_FOLDER))
