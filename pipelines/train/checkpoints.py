@@ -199,7 +199,7 @@ def write_json(folder: str, name: str, document: Any) -> None:
 
 
 def as_json(metrics: Mapping[str, float]) -> dict[str, float | None]:
-    """Return the metrics with None (null in JSON) in place of NaN and infinity."""
+    """Return the metrics with None in place of NaN and infinity."""
     return {name: value if math.isfinite(value) else None for name, value in metrics.items()}
 
 

@@ -38,9 +38,9 @@ class InputParts:
     """Number of hosts that read a batch, and number of parts of a batch (0 in TensorFlow: one per replica).
 
     Batches depend on the number of hosts, and masks on the number of parts, so a training run records both when it
-    begins. If it began on 4 hosts and resumes on 2, each host reads two streams; on 8, two hosts read the same stream.
-    TensorFlow's strategies ask each host for its own part, so they cannot resume on another number of hosts. With
-    --order global, batches depend on neither number.
+    begins. On fewer hosts, each then reads several streams; on more hosts, several read the same stream. TensorFlow's
+    strategies ask each host for its own part, so they cannot resume on another number of hosts. With --order global,
+    batches depend on neither number.
     """
 
     hosts: int

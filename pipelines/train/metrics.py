@@ -6,8 +6,7 @@ Classification metrics equal scikit-learn's, regression metrics SciPy's. Regress
 because sums of squares in float32 have no correct digit for labels such as years.
 
 If a question's text has several windows, its answer is the best of all windows, or none if "no answer" scores at least
-as high in every window (BERT, arXiv:1810.04805, section 4.3). Answers are compared by tokens, while SQuAD's script
-compares words without articles and punctuation.
+as high in every window (BERT, arXiv:1810.04805, section 4.3).
 """
 
 import dataclasses

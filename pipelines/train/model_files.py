@@ -1,10 +1,7 @@
 """Write and read the files that `predict` and `export` need from a finished training run, besides its weights.
 
-    MODEL_DIR/tokenizer/              the dataset's tokenizer
-    MODEL_DIR/reference.weights.h5    weights of the reference model, for dpo
-    MODEL_DIR/model.json              the fields of `TrainedModel`; written last
-
-A folder without model.json has no finished model.
+docs/reference/training.md lists these files. model.json has the fields of `TrainedModel` and is written last: a folder
+without it has no finished model.
 """
 
 import dataclasses

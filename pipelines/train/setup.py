@@ -1,7 +1,7 @@
 """Set up a training run and check it before a device is used, because a TPU takes a long time to start.
 
-For a TPU, the input pipelines are also built and checked (`tfrecord_io.readiness`). For a CPU they are not, because it
-can be split into replicas only before TensorFlow uses it.
+For a TPU, the input pipelines are also built and checked (`tfrecord_io.readiness`), but not for a CPU, because it can
+be split into replicas only before TensorFlow uses it.
 """
 
 import dataclasses

@@ -177,7 +177,7 @@ def is_decayed(variable: Any) -> bool:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AdamW:
-    """The AdamW optimizer, with warm-up, schedule and clipping. The caller keeps its state.
+    """The AdamW optimizer. The caller keeps its state.
 
     `rate`: the learning rate after the warm-up. `decayed`: for each weight, whether weight `decay` applies.
     """

@@ -91,8 +91,7 @@ class Checkpoint:
     def whole(self) -> Iterator[str]:
         """Yield a temporary folder that KerasHub can read: the checkpoint with the settings in use.
 
-        If the checkpoint lacks a pooler that KerasHub needs, like a masked language model's, the folder has a random
-        one.
+        If the checkpoint lacks a pooler that KerasHub needs, as BERT's may, the folder has a random one.
         """
         lacks_pooler = bool(self.files) and self._lacks_pooler
         with tempfile.TemporaryDirectory() as folder, _recorded(self.read):

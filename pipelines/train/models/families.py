@@ -8,7 +8,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
-# Allowed values of a setting, or a function that computes these values from all settings.
+# Allowed values of a setting, or a function that computes them from all settings.
 Allowed = tuple[Any, ...] | Callable[[Mapping[str, Any]], tuple[Any, ...]]
 
 

@@ -88,7 +88,7 @@ def misfit(kind: str, config: Mapping[str, Any], stored: Sequence[int], *, outpu
 
 
 def require_sound(folder: str | Path, *, model: str) -> None:
-    """Check that a model's folder refers to no file outside of it, and that its config fits its weights.
+    """Check that a model's folder refers to no file outside of it, and its config fits its weights.
 
     Raises: ConfigError; OSError, ValueError or SafetensorError if a file is damaged.
     """

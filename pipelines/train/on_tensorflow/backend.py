@@ -202,7 +202,7 @@ def connect(
 ) -> tf.distribute.Strategy:
     """Create the strategy for a target. Call this first, since it clears a TPU's memory and splits the CPU.
 
-    Raises: DeviceError if the TPU cannot be reached; ConfigError if the target does not have that many replicas.
+    Raises: DeviceError if the TPU cannot be reached; ConfigError if it has fewer replicas.
     """
     if target.kind == "host":
         return _host_strategy(replicas)

@@ -1,7 +1,7 @@
 """Training and evaluation steps that run in each replica of a strategy.
 
-The gradients are summed over all replicas. Then each replica clips them and updates its copy of the weights. Dropout
-seeds depend on the seed, the step and the replica's number.
+Each replica clips the gradients, summed over all replicas, and updates its copy of the weights. Dropout seeds depend on
+the seed, the step and the replica's number.
 """
 
 import itertools

@@ -1,9 +1,9 @@
 """Predict a split: read batches in file order, divide them among the replicas, and write results in source order.
 
-Every record becomes an output row, with the dataset's kept text columns. A source row with several windows has an
-output row for each, unless the task joins them. The columns `row`, `window`, `shard` and `record` locate a record.
-`row` comes from the feature `source_row` or from the plan in the dataset's folder, which `pipelines.prepare` reads; it
-is null if the dataset has neither. Predictions stay in memory until they are written.
+Every record becomes an output row. A source row with several windows has an output row for each, unless the task joins
+them. The columns `row`, `window`, `shard` and `record` locate a record. `row` comes from the feature `source_row` or
+from the plan in the dataset's folder; it is null if the dataset has neither. Predictions stay in memory until they are
+written.
 """
 
 import base64

@@ -72,7 +72,7 @@ def peak_flops_per_s(device_kind: str) -> float:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Slice:
-    """A TPU slice. `replicas`: the number of replicas that train together."""
+    """A TPU slice, with `replicas` that train together."""
 
     name: str
     generation: TpuGeneration

@@ -91,7 +91,7 @@ class BoundTask:
         return TokenFeatures.of(manifest)
 
     def features(self, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Convert the objective's inputs to the features that the model takes."""
+        """Convert the objective's inputs to the model's features."""
         return inputs
 
     def aligned(self, logits: Any, batch: Batch, *, taken: Mapping[str, Any]) -> Any:
