@@ -141,8 +141,8 @@ class Append:
     def continued(self, job: Job, observed: ColumnPlan) -> Job:
         """Return the job as an append: its splits continue the task and row numbers of the dataset.
 
-        `observed`: the column plan with the label names of the new rows. Raises: FingerprintMismatchError if the new
-        rows have different classes or features.
+        `observed`: the column plan with the new rows' label names. Raises: FingerprintMismatchError if the new rows
+        have different classes or features.
         """
         known = self.former.label_names or ()
         plans = [plan for plan in (observed.label, observed.tags) if plan is not None]

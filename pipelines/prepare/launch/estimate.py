@@ -58,8 +58,8 @@ class Estimate:
     Token counts include special tokens. `rows_rejected` is a lower bound unless the whole split was read. `filtered`:
     filtered rows by reason. `rows_in_other_splits`: rows that --hold-out puts into other splits. `seconds`: time to
     tokenize on this machine, without start-up. `token_percentiles`: tokens per row by percentile. `side_percentiles`:
-    the same for each answer of preference pairs, prompt included. `fim`: rows by kind of fill-in-the-middle. `row`: for
-    text files, the unit that becomes a row. `requests`: maximum number of requests to the Hub.
+    the same for each answer of preference pairs, prompt included. `fim`: rows by kind of fill-in-the-middle. `row`:
+    unit of a text file that becomes a row. `requests`: maximum number of requests to the Hub.
     """
 
     split: str

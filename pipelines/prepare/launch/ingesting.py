@@ -1,8 +1,8 @@
 """Locate the rows of a source, and ingest rows that cannot be read in place: write them to a Parquet copy.
 
-The copy is in OUT/.prep/rows-DIGEST, or for `plan` in a temporary folder. Remote workers cannot read this machine's
-disk or use the user's credentials. So local processes ingest such files. Parquet files that need no ingest are copied
-byte for byte.
+The copy is in OUT/.prep/rows-DIGEST, or for `plan` in a temporary folder. Remote workers lack this machine's disk and
+the user's credentials, so local processes ingest such files. Parquet files that need no ingest are copied byte for
+byte.
 """
 
 import dataclasses

@@ -177,7 +177,7 @@ def _texts_of_groups(
 def nulls_by_reason(split: SplitSource, columns: ColumnPlan) -> Iterator[tuple[str, np.ndarray]]:
     """Yield a reason for rejection and the nulls per row group, int64 [N], for each column that forbids nulls.
 
-    Yields nothing if rows may be filtered, or if user functions may replace the nulls.
+    Yields nothing if rows may be filtered, or user functions may replace the nulls.
     """
     required = {feature.name: "column_null" for feature in columns.kept}
     if columns.label:
