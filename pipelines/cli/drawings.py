@@ -1,4 +1,4 @@
-"""Mark the learned tokens, answers and documents of a text, with colours or, without colours, with characters."""
+"""Mark the learned tokens, answers and documents of a text, with colours or else with characters."""
 
 from collections.abc import Iterable, Sequence
 

@@ -93,8 +93,8 @@ def takes(
 ) -> Callable[[Command], Command]:
     """Return a decorator that adds the options of `configs` to a command, in the order of `groups`.
 
-    groups: titles of groups; the options of the group "" are shown without a title. required: names of required
-    options, which form the first group. more: further options by group. leave_out: names of options to leave out.
+    groups: titles of groups; the options of the group "" are shown without a title. required: required options, which
+    form the first group. more: further options by group.
     """
     all_options = [option for config in configs for option in declared(config) if option.name not in set(leave_out)]
     needed = set(required)

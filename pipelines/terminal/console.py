@@ -37,7 +37,7 @@ _MESSAGE_FLAGS = ("--json", "--quiet", "-q", "--no-progress", "--verbose", "-v")
 def common(*, interrupted: tuple[str, str] = _INTERRUPTED, progress: bool = True) -> Callable[[Any], Any]:
     """Return a decorator that gives a command the common options, errors in two lines (`errors`) and quiet libraries.
 
-    `interrupted`: cause and remedy to show after a signal. `progress`: whether to add --no-progress.
+    `interrupted`: see `errors`. `progress`: whether to add --no-progress.
     """
 
     def decorate(command: Callable[..., Any]) -> Any:
@@ -118,9 +118,8 @@ class TwoLineErrors(click.Group):
 class Program(TwoLineErrors):
     """All commands of a program.
 
-    When it runs as the program (`main()`), it ends the process after an error, and after a command that sets
-    `leaves_at_once`, without waiting for a runner's threads. When it is called as a function (`main.main(args)`), it
-    raises SystemExit.
+    As the program (`main()`), it ends the process after an error, and after a command that sets `leaves_at_once`,
+    without waiting for a runner's threads. As a function (`main.main(args)`), it raises SystemExit.
     """
 
     leaves_at_once = False

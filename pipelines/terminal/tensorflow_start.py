@@ -15,7 +15,7 @@ _LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 
 
 def load(*, verbose: bool = False) -> None:
-    """Import TensorFlow, and let it look for GPUs. Raises: ImportError if it cannot be imported.
+    """Import TensorFlow, and let it look for GPUs. Raises: ImportError.
 
     Its messages are shown if the import fails, or if TensorFlow cannot use a GPU of this machine. They are shown at
     once with `verbose`, or if TF_CPP_MIN_LOG_LEVEL is 0 or 1.

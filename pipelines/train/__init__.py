@@ -3,7 +3,6 @@
     manifest ─► task ─► objective ─► batches ─┐
              └► model ─► pure step ───────────┴─► backend (TensorFlow or JAX) ─► checkpoints, metrics, final model
 
-`tasks` and `models` make the task and the model for a dataset's manifest, `steps` defines the training step for both
-backends, and `run` contains the training loop. Nothing here imports Beam or `datasets`; only `predict` imports
-`pipelines.prepare`.
+`steps` defines the training step for both backends, and `run` the training loop. Nothing here imports Beam or
+`datasets`; only `predict` imports `pipelines.prepare`.
 """

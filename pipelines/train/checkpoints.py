@@ -1,4 +1,4 @@
-"""Write and read checkpoints (weights, optimizer state and step), and record to which training run they belong.
+"""Write and read checkpoints (weights, optimizer state and step), and record the training run of a model folder.
 
 docs/reference/training.md lists the files of a model folder. Its run.json identifies the training run: runs with the
 same identity have the same batches. Checkpoints are found by their names, so users may delete them. A run that resumes
@@ -150,9 +150,9 @@ class Saves(abc.ABC):
         """Wait until all checkpoints are written."""
 
     def restore(self, *, note: Callable[[str], None]) -> int:
-        """Load the newest readable checkpoint and return its step, or return 0 if there are no checkpoints.
+        """Load the newest readable checkpoint and return its step, or 0 if there are none.
 
-        `note` is called with a warning for each damaged checkpoint. Raises: OutputError if all checkpoints are damaged.
+        `note` gets a warning for each damaged one. Raises: OutputError if all are damaged.
         """
         oldest, *later = self.steps or [0]
         for step in reversed(later):
@@ -189,7 +189,7 @@ def read_json(path: str) -> Any:
 
 
 def write_json(folder: str, name: str, document: Any) -> None:
-    """Write a JSON file atomically to a folder, which is created if needed. Raises: OutputError if this fails."""
+    """Write a JSON file atomically to a folder, which is created if needed. Raises: OutputError."""
     with usable(folder):
         tf.io.gfile.makedirs(folder)
         path = f"{folder.rstrip('/')}/{name}"
@@ -199,12 +199,12 @@ def write_json(folder: str, name: str, document: Any) -> None:
 
 
 def as_json(metrics: Mapping[str, float]) -> dict[str, float | None]:
-    """Return the metrics with None (null in JSON) in place of NaN and infinity."""
+    """Return the metrics with None in place of NaN and infinity."""
     return {name: value if math.isfinite(value) else None for name, value in metrics.items()}
 
 
 def require_savable(model: keras.Model, *, model_name: str) -> None:
-    """Check that Keras can save the model's layers. Raises: ConfigError if it cannot."""
+    """Check that Keras can save the model's layers. Raises: ConfigError."""
     try:
         json.dumps(keras.saving.serialize_keras_object(model))
     except Exception as error:  # from get_config of any layer
@@ -242,7 +242,7 @@ def save_weights(model: Any, weights: Sequence[np.ndarray], path: str) -> None:
 
 
 def put(local: str, path: str) -> None:
-    """Copy a local file atomically to `path` on any file system. Raises: TensorFlow's OpError if this fails."""
+    """Copy a local file atomically to `path` on any file system. Raises: TensorFlow's OpError."""
     if "://" in path:  # uploads are atomic
         tf.io.gfile.copy(local, path, overwrite=True)
         return
@@ -270,7 +270,7 @@ def _first_line(error: BaseException) -> str:
 class History:
     """Evaluations of a training run by step, with their file in the model folder.
 
-    `metric`: name of the metric that ranks them. `writes`: whether this process writes the file.
+    `metric`: the metric that ranks them. `writes`: whether this process writes the file.
     """
 
     model_dir: str
@@ -279,7 +279,7 @@ class History:
     evaluations: dict[int, Mapping[str, float]] = dataclasses.field(default_factory=dict)
 
     def open(self, start: int) -> None:
-        """Load the evaluations up to step `start` from the file. Raises: OutputError if it cannot be read."""
+        """Load the evaluations up to step `start` from the file. Raises: OutputError."""
         path = f"{self.model_dir.rstrip('/')}/{_EVALUATIONS}"
         if not start or not tf.io.gfile.exists(path):
             return
@@ -305,7 +305,7 @@ class History:
 
     @property
     def best(self) -> int | None:
-        """Step of the best evaluation, the earliest if several are equal; None if no evaluation has the metric."""
+        """Step of the best evaluation, the earliest if several are equal; None if none has the metric."""
         values = {step: metrics.get(self.metric, math.nan) for step, metrics in self.evaluations.items()}
         numbers = {step: value for step, value in values.items() if not math.isnan(value)}
         choose = min if self.metric in LOWER_IS_BETTER else max
@@ -313,6 +313,6 @@ class History:
 
     @property
     def since_best(self) -> int:
-        """Number of evaluations after the best one; the number of all evaluations if `best` is None."""
+        """Number of evaluations after the best one, or of all evaluations if `best` is None."""
         best = self.best
         return sum(best is None or step > best for step in self.evaluations)

@@ -99,7 +99,7 @@ def _train(config: configs.TrainConfig, *, as_json: bool, verbose: bool) -> dict
             preflight.require_fit(result)
             return {}
         return run.train(config, as_json=as_json)
-    except tf.errors.OpError as error:  # such as a damaged record
+    except tf.errors.OpError as error:
         asked = f"--global-batch-size {config.global_batch_size} with --model {config.model}"
         remedy = "give --accumulate, a smaller --global-batch-size, a smaller --model or --precision bfloat16"
         raise graph_error(error, data=config.data_folders, asked=asked, remedy=remedy) from error

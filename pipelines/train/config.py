@@ -37,7 +37,7 @@ _what, _place = (functools.partial(option, group=title) for title in PREDICT_GRO
 class TrainConfig:
     """Options of a training run. Raises: ConfigError if they are wrong or contradictory.
 
-    `model_dir` may be empty for a preflight. With `epochs`, `steps` is None until `sized` computes the number of steps.
+    `model_dir` may be empty for a preflight. With `epochs`, `steps` is None until `sized` computes it.
     """
 
     data: str | tuple[str, ...] = _data(
@@ -205,7 +205,7 @@ class TrainConfig:
 
     @property
     def data_stages(self) -> dict[int, tuple[float, ...]]:
-        """Mixing weights of the datasets, by the step from which they apply; empty without --weights."""
+        """Mixing weights of the datasets, by the first step that uses them; empty without --weights."""
         if self.weights_from and self.weights is None:
             raise ConfigError("--weights-from without --weights, expected both", remedy="give --weights for step 0")
         stages = {}
@@ -223,16 +223,15 @@ class TrainConfig:
 
     @property
     def total_steps(self) -> int:
-        """Number of steps of the whole training run. With `epochs`, call `sized` first."""
+        """Steps of the whole training run. With `epochs`, call `sized` first."""
         assert self.steps is not None, "`sized` was called"
         return self.steps
 
     def sized(self, *, rows: int) -> TrainConfig:
         """Return the config with `epochs` and `warmup_ratio` converted to steps. An epoch has `rows` rows.
 
-        The steps of the epochs are rounded up to a multiple of `steps_per_call`.
-
-        Raises: ConfigError if the steps contradict another option.
+        The steps of epochs are rounded up to a multiple of `steps_per_call`. Raises: ConfigError if the steps
+        contradict another option.
         """
         steps = self.steps
         if steps is None:

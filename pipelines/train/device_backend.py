@@ -1,7 +1,6 @@
-"""Interface that the TensorFlow and JAX backends implement, and the batches that they read.
+"""Interface of the TensorFlow and JAX backends, and the batches that they read.
 
-Keras' backend determines which implementation is used. Each row length has its own stream of batches and its own
-compiled step.
+Keras' backend determines the implementation. Each row length has its own stream of batches and compiled step.
 """
 
 from __future__ import annotations
@@ -38,10 +37,10 @@ Feed = tuple[Mapping[int, Any], Iterator[int]]
 class InputParts:
     """Number of hosts that read a batch, and number of parts of a batch (0 in TensorFlow: one per replica).
 
-    Batches depend on the number of hosts, and masks on the number of parts. So a training run records both when it
-    begins. If it began on 4 hosts and resumes on 2, each host reads two streams. If it resumes on 8, two hosts read the
-    same stream. TensorFlow's strategies ask each host for its own part, so they cannot resume on another number of
-    hosts. With --order global, batches depend on neither number.
+    Batches depend on the number of hosts, and masks on the number of parts, so a training run records both when it
+    begins. On fewer hosts, each then reads several streams; on more hosts, several read the same stream. TensorFlow's
+    strategies ask each host for its own part, so they cannot resume on another number of hosts. With --order global,
+    batches depend on neither number.
     """
 
     hosts: int
@@ -67,7 +66,7 @@ class InputParts:
     def read(self, make: Callable[[tf.distribute.InputContext], tf.data.Dataset], *, host: int, hosts: int) -> Any:
         """Return a dataset with this host's share of each global batch: arrays [parts / hosts, rows, ...].
 
-        `make`: input function of one stream of batches. `host`: number of this host. `hosts`: present number of hosts.
+        `make`: input function of one stream of batches. `hosts`: present number of hosts.
         """
         parts_per_stream = self.parts // self.hosts
         first, last = (self.parts // hosts * at for at in (host, host + 1))
@@ -98,7 +97,7 @@ class DeviceBackend(Protocol):
     peak_flops: float  # per second and device, 0 if unknown
 
     def learner(self, job: TrainingSetup) -> Learner:
-        """Build the model and its optimizer. Raises: ConfigError if the model does not exist or fit the data."""
+        """Build the model and its optimizer. Raises: ConfigError, as `building.build` does."""
 
     def current(self, learner: Any) -> keras.Model:
         """Return the learner's Keras model, with the current weights."""
@@ -107,16 +106,16 @@ class DeviceBackend(Protocol):
         """Return the weights of the reference model, or [] if there is none."""
 
     def saves(self, learner: Any, folder: str, *, keep: int) -> Saves:
-        """Open a folder for the learner's checkpoints, which keeps the newest `keep` of them."""
+        """Open a folder for the learner's newest `keep` checkpoints."""
 
     def train(self, learner: Any, feed: Feed, *, until: int, steps_per_call: int, after_call: AfterCall) -> None:
         """Train on `feed` until step `until`, or until `after_call` returns False.
 
-        `after_call` gets the steps taken and the last loss, after each call of `steps_per_call` steps.
+        `after_call` is called after every `steps_per_call` steps.
         """
 
     def evaluate(self, learner: Any, feed: Feed) -> Evaluated:
-        """Evaluate all batches of `feed`. Return the sums and per-row values for the task's metrics."""
+        """Evaluate all batches of `feed`."""
 
     def place_model(self, load: Callable[[], BuiltModel]) -> keras.Model:
         """Return the model from `load`, placed on the devices for predictions."""
@@ -134,7 +133,7 @@ class DeviceBackend(Protocol):
 
 
 def built(job: TrainingSetup) -> BuiltModel:
-    """Set Keras' seed and precision, and build the model. Raises: ConfigError if it does not exist or fit the data."""
+    """Set Keras' seed and precision, and build the model. Raises: ConfigError, as `building.build` does."""
     config = job.config
     keras.utils.set_random_seed(config.seed % 2**32)
     keras.mixed_precision.set_global_policy(

@@ -9,7 +9,7 @@ from tfrecord_io.errors import ConfigError, PrepError
 
 @contextlib.contextmanager
 def usual_remedies(command: str) -> Iterator[None]:
-    """Add a general remedy to a PrepError without one. `command`: the user's command, such as train-tpu."""
+    """Add a general remedy to a PrepError without one. `command`: such as train-tpu."""
     try:
         yield
     except PrepError as error:
@@ -30,7 +30,7 @@ def said(error: BaseException) -> str:
 def graph_error(error: Any, *, data: Sequence[str], asked: str, remedy: str) -> PrepError:
     """Convert TensorFlow's error for a failed graph to one about too little memory or damaged data.
 
-    `data`: the datasets' folders. `asked`: the options that need memory. `remedy`: advice if the memory is too small.
+    `data`: the datasets' folders. `asked`: the options that need memory. `remedy`: advice for too little memory.
     """
     words = f"{type(error).__name__}: {str(error.message).partition(chr(10))[0][:300]}"
     # TensorFlow reports a full disk as ResourceExhausted, too.

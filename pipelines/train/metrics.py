@@ -1,13 +1,12 @@
 """Compute evaluation metrics from logits and labels.
 
-The devices add up losses and counts. The host computes the metrics from these sums, or from values of each row.
+The devices add up losses and counts. The host computes metrics from these sums or from per-row values.
 
 Classification metrics equal scikit-learn's, regression metrics SciPy's. Regression metrics use all pairs in float64,
 because sums of squares in float32 have no correct digit for labels such as years.
 
-The text of a question may be divided into several windows. Its answer is the best answer of all windows, or none if "no
-answer" scores at least as high in every window (BERT, arXiv:1810.04805, section 4.3). Answers are compared by tokens,
-while SQuAD's script compares words without articles and punctuation.
+If a question's text has several windows, its answer is the best of all windows, or none if "no answer" scores at least
+as high in every window (BERT, arXiv:1810.04805, section 4.3).
 """
 
 import dataclasses
@@ -21,7 +20,7 @@ from keras import ops
 
 # Column of `Evaluated.rows` with the number of each row's dataset.
 PART = "part"
-# Column of `Evaluated.rows` that is 0 on rows that only fill up a batch.
+# Column of `Evaluated.rows` that is 0 on rows that only fill a batch.
 WEIGHT = "weight"
 _WAITING = 100
 LOWER_IS_BETTER = ("loss", "mae", "perplexity")
@@ -45,7 +44,7 @@ class Evaluated:
 
 
 def together(results: Sequence[Evaluated]) -> Evaluated:
-    """Merge the results of several datasets. `rows` gets a column PART with the number of each row's dataset."""
+    """Merge the results of several datasets, and add the column PART to `rows`."""
     sums = {name: np.sum([result.sums[name] for result in results], axis=0) for name in results[0].sums}
     rows: dict[str, np.ndarray] = {}
     if results[0].rows:
@@ -161,7 +160,7 @@ def best_spans(logits: Any, text: Any) -> dict[str, Any]:
     `logits`: float32 [B, L, 2], for the first and last token of an answer. `text`: bool [B, L], true on text tokens.
 
     Returns: `first` and `last`, positions int32 [B]; `score`, float32 [B], -inf without text; `none`, float32 [B], the
-        score of "no answer", which is at the first position.
+        score of "no answer", at the first position.
     """
     start_BL, end_BL = (ops.where(text, logits[..., at], -math.inf) for at in (0, 1))
     length = logits.shape[1]
@@ -179,10 +178,10 @@ def best_spans(logits: Any, text: Any) -> dict[str, Any]:
 
 
 def exact_match_and_f1(rows: Mapping[str, np.ndarray]) -> tuple[float, float]:
-    """Return the exact match and the token F1, both as means over source rows (questions). NaN without rows.
+    """Return the exact match and the token F1, as means over source rows (questions). NaN without rows.
 
     `rows`, for N windows: the results of `best_spans`; `source_row` [N]; `label` [N, 2], the answer's first and last
-    position, both 0 without an answer; `char_starts`, `char_ends` [N, L]; `part` [N], if there are several datasets.
+    position, both 0 without an answer; `char_starts`, `char_ends` [N, L]; `part` [N], with several datasets.
     """
     parts = rows.get(PART, np.zeros_like(rows["source_row"]))
     keys, of_row = np.unique(np.stack([parts, rows["source_row"]], axis=1), axis=0, return_inverse=True)

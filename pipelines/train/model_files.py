@@ -1,10 +1,7 @@
 """Write and read the files that `predict` and `export` need from a finished training run, besides its weights.
 
-    MODEL_DIR/tokenizer/              the dataset's tokenizer
-    MODEL_DIR/reference.weights.h5    weights of the reference model, for dpo
-    MODEL_DIR/model.json              the fields of `TrainedModel`; written last
-
-A folder without model.json has no finished model.
+docs/reference/training.md lists these files. model.json has the fields of `TrainedModel` and is written last: a folder
+without it has no finished model.
 """
 
 import dataclasses
@@ -42,9 +39,9 @@ def _manifest(value: Any) -> Manifest:
 class TrainedModel:
     """Description of a finished model: the content of model.json.
 
-    pooling: how the states of a row become one vector, for classify; None for other tasks.
+    pooling: how a row's states become one vector, for classify; otherwise None.
     backbone: `BuiltModel.description`; None for a user's own model.
-    manifest: manifest of the training data, without its splits.
+    manifest: of the training data, without splits.
     metrics: evaluation of this model on `eval_split`; empty without an evaluation.
     """
 
@@ -70,7 +67,7 @@ class TrainedModel:
 
 
 def write(model_dir: str, model: TrainedModel) -> None:
-    """Write model.json to a model folder. Raises: OutputError if it cannot be written."""
+    """Write model.json to a model folder. Raises: OutputError."""
     document = {field.name: getattr(model, field.name) for field in dataclasses.fields(model)}
     document |= {"version": _VERSION, "metrics": as_json(model.metrics)}
     document["manifest"] = json.loads(manifests.dump(model.manifest))
@@ -107,7 +104,7 @@ def has_tokenizer(folder: str) -> bool:
 def copy_tokenizer(folder: str, target: str) -> None:
     """Copy the tokenizer's files from a dataset's or model's folder to the folder `target`, without subfolders.
 
-    Raises: ReaderError if there is no tokenizer, or if one of its files is a link.
+    Raises: ReaderError if there is none, or a file is a link.
     """
     source = f"{folder.rstrip('/')}/{TOKENIZER}"
     if not has_tokenizer(folder):

@@ -34,7 +34,7 @@ def train(config: TrainConfig, *, as_json: bool = False) -> dict[str, Any]:
     """Train until `config.steps`, starting from the last checkpoint in the model folder, if any.
 
     With a TPU or several CPU replicas, call this before anything else uses TensorFlow. Return `steps`, `model` (the
-    final model's path), and the final model's metrics, if evaluated; {} in a process that writes no files.
+    final model's path), and its metrics, if evaluated; {} in a process that writes no files.
 
     Raises: StoppedError after SIGTERM or SIGINT, with the state saved; another PrepError if training fails.
     """

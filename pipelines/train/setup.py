@@ -1,7 +1,7 @@
 """Set up a training run and check it before a device is used, because a TPU takes a long time to start.
 
-For a TPU, the input pipelines are also built and checked (`tfrecord_io.readiness`). For a CPU they are not, because it
-can be split into replicas only before TensorFlow uses it.
+For a TPU, the input pipelines are also built and checked (`tfrecord_io.readiness`), but not for a CPU, because it can
+be split into replicas only before TensorFlow uses it.
 """
 
 import dataclasses
@@ -62,7 +62,7 @@ def check(config: TrainConfig) -> TrainingSetup:
 
 
 def prepared(config: TrainConfig, target: Target) -> TrainingSetup:
-    """Open the data, set the options that depend on it, and bind the task. Raises: a PrepError if this fails."""
+    """Open the data, set the options that depend on it, and bind the task. Raises: a PrepError."""
     data = open_data(config)
     eval_split = _eval_split(config, data)
     require_labels(config, data, eval_split=eval_split)
@@ -103,7 +103,7 @@ def _unfit(job: TrainingSetup) -> list[str]:
 
 
 def identity(config: TrainConfig, data: InputFunctions) -> Mapping[str, Any]:
-    """Return the entries by which a model folder recognizes its training run."""
+    """Return the entries of run.json that identify the training run."""
     # The fingerprint covers the first stage.
     stages = {str(step): list(weights) for step, weights in config.data_stages.items() if step}
     more: dict[str, Any] = {checkpoints.STAGES: stages} if stages else {}
@@ -160,14 +160,14 @@ def shares(job: TrainingSetup) -> Mapping[str, Mapping[str, float]]:
 
 
 def by_length(data: InputFunctions) -> Mapping[int, InputFunctions]:
-    """Return a dataset for each row length, by length, ascending."""
+    """Return a dataset for each row length, ascending."""
     if isinstance(data, Data) and data.manifest.bucket_lengths:
         return {length: data.bucket(length) for length in data.manifest.bucket_lengths}
     return {data.manifest.row_length: data}
 
 
 def evaluated(data: InputFunctions, split: str) -> Mapping[str, Data]:
-    """Return the datasets that have examples in a split, by the names that reports of evaluations use."""
+    """Return the datasets with examples in a split, by their names in reports of evaluations."""
     if isinstance(data, Data):
         datasets = {split: data}
     else:
@@ -198,7 +198,7 @@ def has_labels(config: TrainConfig, data: InputFunctions, split: str) -> bool:
 
 
 def with_num_labels(config: TrainConfig, data: InputFunctions, *, eval_split: str | None) -> TrainConfig:
-    """Return the config with `num_labels` from the range of the integer labels, if the range is known.
+    """Return the config with `num_labels` from the range of the integer labels, if known.
 
     Raises: ConfigError if a label is below 0, or not below --num-labels; without this option, also if labels have gaps.
     """

@@ -1,6 +1,6 @@
 """Training step as pure functions in `keras.ops`, for both backends: loss, gradients and AdamW.
 
-Dropout's seeds are functions of (seed, step), so a resumed training run draws the same numbers as an uninterrupted one.
+Dropout's seeds are functions of (seed, step), so a resumed run draws the same numbers as an uninterrupted one.
 
 The optimizer is AdamW (arXiv:1711.05101, algorithm 2) with warm-up, a schedule and clipping, because Keras' AdamW
 (3.15.1) differs on TensorFlow: it squares an embedding's gradient token by token instead of summing it by id first, and
@@ -38,7 +38,7 @@ _UNDECAYED = re.compile(r"bias|\A(beta|gamma|scale)\Z")
 class Learner(abc.ABC):
     """A model in training, with its task and optimizer. Each backend has a subclass with its operations.
 
-    `shares`: number of parts of a global batch. The losses of the parts are added.
+    `shares`: number of parts of a global batch. Their losses are added.
     """
 
     flops = 0.0  # of one device, 0 if not counted
@@ -70,7 +70,7 @@ class Learner(abc.ABC):
     @property
     @abc.abstractmethod
     def step(self) -> int:
-        """Number of steps taken, including those of earlier runs."""
+        """Number of steps taken, in earlier runs too."""
 
     @property
     def learning_rate(self) -> float:
@@ -177,10 +177,9 @@ def is_decayed(variable: Any) -> bool:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AdamW:
-    """The AdamW optimizer, with warm-up, schedule and clipping. The caller keeps its state.
+    """The AdamW optimizer. The caller keeps its state.
 
-    `rate`: the learning rate after the warm-up. `warmup` and `steps`: numbers of steps. `decay`: the weight decay.
-    `decayed`: for each weight, whether weight decay applies.
+    `rate`: the learning rate after the warm-up. `decayed`: for each weight, whether weight `decay` applies.
     """
 
     rate: float

@@ -29,7 +29,7 @@ _NONE_FOUND = "no TPU found"
 class Target:
     """The chosen accelerator. Its kind is "host" for this machine's GPUs or CPU.
 
-    `address`: name or address of a TPU Node. `chosen_by`: the option or variable that chose the accelerator.
+    `address`: name or address of a TPU Node. `chosen_by`: the option or variable that chose it.
     """
 
     kind: Kind
@@ -47,7 +47,7 @@ class Target:
 def choose(tpu: str, *, environment: Mapping[str, str], chips_here: bool) -> Target:
     """Return the accelerator for a value of --tpu. With "auto", environment variables may name it.
 
-    `chips_here`: result of `has_tpu_chips`. Raises: ConfigError if the value is invalid.
+    `chips_here`: result of `has_tpu_chips`. Raises: ConfigError.
     """
     if tpu == "none":
         return Target(kind="host", chosen_by="--tpu none")

@@ -39,7 +39,7 @@ NONE = Consent()
 def steps_to_run(stored: Sequence[UserFunction], consent: Consent, *, root: str) -> Sequence[UserFunction]:
     """Return the functions to run on a dataset's rows: the user's, or the stored ones if the user consents.
 
-    Raises: ConfigError if the user's functions differ from the stored ones, or there are stored ones but no consent.
+    Raises: ConfigError if the user's functions differ from the stored ones, or the user does not consent to these.
     """
     if not consent.functions:
         if stored and not consent.run_stored:

@@ -1,7 +1,6 @@
 """Decode records back to text, with all special tokens, as a whole and in pieces.
 
-A piece is a run of tokens with equal marks. The marks tell whether a token is learned, whether it belongs to the
-answer, and the number of its document.
+A piece is a run of tokens with equal marks (`TextPiece`).
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ class DecodedRow:
 
 
 def load_tokenizer(root: str) -> Any:
-    """Load the tokenizer that is stored with the dataset. Raises: ReaderError if there is none."""
+    """Load the dataset's tokenizer. Raises: ReaderError if there is none."""
     folder = storage.join(root, "tokenizer")
     files = storage.read_folder(folder)
     if not files:

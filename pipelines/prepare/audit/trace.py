@@ -47,7 +47,7 @@ class Contribution:
 class Traced:
     """A traced record, with its source rows in order.
 
-    `origin`: the source split in which rows are numbered; None if its name is `split`.
+    `origin`: the source split of the row numbers; None if its name is `split`.
     """
 
     split: str

@@ -50,7 +50,7 @@ class CheckedFile:
 
 
 def verify_files(root: str, manifest: Manifest) -> Iterator[CheckedFile]:
-    """Check all files of a dataset, and yield a result for each file."""
+    """Yield the result of checking each file of a dataset."""
     of_length = _by_length(manifest)
     for split_name, split in manifest.splits.items():
         seen: set[int] = set()
@@ -197,7 +197,7 @@ class _HashingStream:
 def repair(
     root: str, manifest: Manifest, damaged: Sequence[CheckedFile], *, consent: Consent = NONE
 ) -> Iterator[tuple[str, str]]:
-    """Repair the `damaged` files that `verify_files` reported; yield each file's name and what it was restored from.
+    """Repair the `damaged` files that `verify_files` reported; yield each file's name and where its content came from.
 
     Raises: the errors of `reopen`, before anything is changed; OutputError if a remade shard differs from the original,
         possibly after other files were repaired.

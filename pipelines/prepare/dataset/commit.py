@@ -24,8 +24,8 @@ def commit(job: Job, *, items: Mapping[str, Any], identity: Mapping[str, Any], m
     """Write the tokenizer, the TFDS files and, last, the manifest; return the manifest.
 
     Splits committed earlier stay in the manifest. An append keeps the previous manifest as `manifest-N.json`. Raises:
-    OutputError if a shard is missing, or another job has written to the folder; LedgerError if rows are missing or were
-    counted twice; RowsRejectedError if too many rows were rejected.
+    OutputError if a shard is missing, or another job has written to the folder; LedgerError, as `receipts.to_split`
+    does; RowsRejectedError if too many rows were rejected.
     """
     # Read the versions before the manifest, so that no other job's manifest is replaced.
     tokenizer = {f"tokenizer/{name}": content for name, content in tokenizer_files(job).items()}

@@ -20,7 +20,7 @@ from tfrecord_io.errors import FormatError
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Job:
-    """One run of `build` that writes to the folder `root`.
+    """One run of `build`, which writes to `root`.
 
     `engine` affects only the speed. `ingested`: folder for the ingested copy of the source, if any. `strict`: whether
     the first rejected row ends the job. `appends_to`: fingerprint of the dataset to append to, if any.
@@ -57,7 +57,7 @@ class Job:
     def open_encoder(self) -> layouts.BatchEncoder:
         """Load the tokenizer from the job's folder and open the layout's encoder.
 
-        Raises: FormatError if the saved tokenizer has changed.
+        Raises: FormatError, as `tokenizer_files` does.
         """
         spec, tokenizer = self.spec, saved_copy.load(tokenizer_files(self))
         inputs = {"tokenizer": tokenizer, "facts": spec.facts, "length": spec.length, "columns": spec.columns}

@@ -49,7 +49,7 @@ def require_manifest(root: str) -> Manifest:
 
 
 def refuse_links(root: str) -> None:
-    """Check that none of the dataset's own files and folders is a link. Raises: OutputError if one is."""
+    """Check that none of the dataset's own files and folders is a link. Raises: OutputError."""
     storage.refuse_links(root, is_own=_OWN.fullmatch, folders=(WORK_FOLDER, *FOLDERS))
 
 

@@ -99,7 +99,7 @@ def relocate(job: Job, plan: SplitPlan, groups: Groups) -> None:
     """Update a plan from an earlier run of the same job with the current addresses and versions of files in `groups`.
 
     The fingerprint covers only content, so the source's files may have moved since then. Raises: FormatError if the
-    plan is damaged; OutputError if it cannot be written.
+    plan is damaged; OutputError.
     """
     stored, groups = _find(job.work_path(plan.split, _FILE)), _relative(groups, job.root)
     assert stored is not None, "the plan was read from this file"

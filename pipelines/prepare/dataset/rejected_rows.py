@@ -28,7 +28,7 @@ _REMAKE = "run `prep-tfrecords verify --repair` on the dataset, which writes it 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RejectedContent(RejectedRow):
-    """Rejected row with its content as JSON text, of which only the first 4 KB are kept."""
+    """Rejected row with its content as JSON text, cut after 4 KB."""
 
     content: str
 

@@ -1,6 +1,6 @@
 """Reserve the output folder for a job: check that the job may write there, write its claim, delete leftovers.
 
-docs/format.md lists the files in OUT/.prep/FINGERPRINT/. OUT/.prep/rows-DIGEST/ holds the ingested copy of a source.
+docs/format.md lists the files in OUT/.prep/.
 """
 
 import contextlib
@@ -28,8 +28,8 @@ INGESTED = "rows-"
 def check(root: str, *, items: Mapping[str, Any] | None, overwrite: bool, former: Manifest | None = None) -> None:
     """Check that a job may write to the output, without changing anything.
 
-    `items`: the items that the fingerprint covers, None if not yet known. `former`: the finished dataset to append to;
-    with `overwrite` the job replaces an unfinished append. Raises: FingerprintMismatchError if the output has another
+    `items`: covered by the fingerprint, None if not yet known. `former`: the finished dataset to append to; with
+    `overwrite` the job replaces an unfinished append. Raises: FingerprintMismatchError if the output has another
     dataset, unless with `overwrite`; OutputError if it has anything else.
     """
     committed = _committed(root)
@@ -107,7 +107,7 @@ def remove_copies(root: str, *, but: str | None, overwrite: bool = False) -> Non
 
 
 def require_own(job: Job) -> None:
-    """Check that no other job has deleted this job's files to start over. Raises: OutputError if the files are gone."""
+    """Check that no other job has deleted this job's files to start over. Raises: OutputError."""
     if not storage.exists(job.work_path(JOB_FILE)):
         raise OutputError(
             f"{job.work_path()}: the files of this job are gone: another job has started over, or they were deleted",

@@ -29,7 +29,7 @@ def _path(value: Any) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExportedFile:
-    """A file of an export. `name` includes the file's folder, if it is in one."""
+    """A file of an export. `name` includes its folder, if any."""
 
     name: Annotated[str, _path]
     num_bytes: Count
@@ -75,7 +75,7 @@ def dump(content: ExportedShard | ExportRecord) -> bytes:
 
 
 def read(root: str) -> ExportRecord | None:
-    """Return the record of the export in `root`, or None if there is none. Raises: FormatError if it is damaged."""
+    """Return the record of the export in `root`, or None if there is none. Raises: FormatError."""
     path = storage.join(root, FILE_NAME)
     try:
         content = storage.read_bytes(path)

@@ -241,7 +241,7 @@ class _Job:
 def export_shard(task: ExportTask, progress: Progress) -> dict[str, int]:
     """Export one shard, and return the number of rows as `{"rows": number}`.
 
-    Raises: CorruptRecordError if the shard does not match the manifest; OutputError if a file cannot be written.
+    Raises: CorruptRecordError if the shard does not match the manifest; OutputError.
     """
     place = storage.join(task.root, task.shard.name)
     batches = (

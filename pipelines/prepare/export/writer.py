@@ -29,13 +29,13 @@ class Writer(abc.ABC):
 
     @abc.abstractmethod
     def check(self) -> None:
-        """Check that the dataset can be exported with these settings. Raises: ConfigError or SchemaError if not."""
+        """Check that the dataset can be exported with these settings. Raises: ConfigError or SchemaError."""
 
     @abc.abstractmethod
     def files(self, batches: Iterator[Columns]) -> Mapping[str, Any]:
         """Encode the decoded records of one shard; return the content of the shard's files by name.
 
-        In the names, {} stands for the shard's name without its suffix.
+        In the names, {} means the shard's name without its suffix.
         """
 
     def files_beside(self, exported: Mapping[str, Sequence[tuple[Shard, ExportedFile]]]) -> dict[str, bytes]:
@@ -51,7 +51,7 @@ class Writer(abc.ABC):
     def require_held(self, roles: Sequence[Role]) -> None:
         """Check that the export loses nothing: features with `roles` are kept, all others dropped or constant.
 
-        Raises: ConfigError if a feature would be lost, or a needed one is dropped.
+        Raises: ConfigError.
         """
         settings, schema = self._settings, self._manifest.schema
         settings.chosen(schema.names)

@@ -33,12 +33,12 @@ Entry = Mapping[str, Any]
 
 
 class NothingNewError(SourceError):
-    """The source has no rows that are not in the dataset yet."""
+    """All rows of the source are in the dataset already."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Append:
-    """An append to the finished dataset in `root`, which has the manifest `former`."""
+    """An append to the dataset in `root` with the manifest `former`."""
 
     root: str
     former: Manifest
@@ -47,7 +47,7 @@ class Append:
     def to(cls, root: str) -> Append:
         """Open a finished dataset for an append.
 
-        Raises: OutputError if there is none; ManifestError if it is damaged.
+        Raises: OutputError if there is none; ManifestError.
         """
         former = own_files.read_manifest(root)
         if former is None:
@@ -61,7 +61,7 @@ class Append:
         return cls(root=root, former=former)
 
     def with_known_lengths(self, config: PrepareConfig) -> PrepareConfig:
-        """Return the config with the dataset's row lengths in place of `--bucket-lengths auto:K`."""
+        """Return the config with the dataset's row lengths for `--bucket-lengths auto:K`."""
         layout, lengths = config.layout, self.former.bucket_lengths
         if not bucket_lengths.automatic_count(layout.bucket_lengths) or not lengths:
             return config
@@ -71,8 +71,8 @@ class Append:
     def require_same_request(self, config: PrepareConfig, listing: SourceListing, items: Mapping[str, Any]) -> None:
         """Check that options and source match the dataset, as far as possible before rows are located.
 
-        `items`: the items that the fingerprint covers, without hold-outs. Raises: FingerprintMismatchError if they
-        differ; SourceError if an earlier Hub revision can no longer be listed.
+        `items`: covered by the fingerprint, without hold-outs. Raises: FingerprintMismatchError if they differ;
+        SourceError if an earlier Hub revision can no longer be listed.
         """
         # The source first: the options contain a default name that depends on it.
         if change := _source_change(source_record.identity_of(self.former), listing, config.source):
@@ -80,10 +80,10 @@ class Append:
         self._require_same_options(items, ignored=("hold_out",))
 
     def known_rows(self, config: PrepareConfig) -> dict[str, np.ndarray]:
-        """Return the number of rows in each of a source split's F files, int64 [F], by source split.
+        """Return the number of rows in each of F files, int64 [F], by source split.
 
-        Contains only the source splits with all rows in the dataset. Empty if there are user functions, since these are
-        tested on rows of the whole split.
+        Contains only source splits with all rows in the dataset; none with user functions, which are tested on rows of
+        the whole split.
         """
         if config.source.functions:
             return {}
@@ -100,7 +100,7 @@ class Append:
         return {name: rows for name, rows in file_rows.items() if name not in incomplete}
 
     def new_rows(self, source: Source) -> Source:
-        """Return the source with only its new rows, and only the splits that have any.
+        """Return the source with only its new rows, and only splits with new rows.
 
         Raises: NothingNewError if there are no new rows; FingerprintMismatchError if the rows requested for a split do
             not begin with its rows in the dataset, or come from another source split.
@@ -130,7 +130,7 @@ class Append:
         )
 
     def items(self, items: Mapping[str, Any], splits: Mapping[str, SplitSource]) -> dict[str, Any]:
-        """Return the items that the fingerprint of the append covers: `items` and the new rows of `splits`.
+        """Return the fingerprint's items for the append: `items` and the new rows of `splits`.
 
         Raises: FingerprintMismatchError if the options differ from the dataset's.
         """
@@ -141,8 +141,8 @@ class Append:
     def continued(self, job: Job, observed: ColumnPlan) -> Job:
         """Return the job as an append: its splits continue the task and row numbers of the dataset.
 
-        `observed`: the column plan with the label names of the new rows. Raises: FingerprintMismatchError if the new
-        rows have different classes or features.
+        `observed`: the column plan with the new rows' label names. Raises: FingerprintMismatchError if the new rows
+        have different classes or features.
         """
         known = self.former.label_names or ()
         plans = [plan for plan in (observed.label, observed.tags) if plan is not None]

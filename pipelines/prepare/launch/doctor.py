@@ -1,4 +1,4 @@
-"""Diagnosis of an output before a build: try each storage operation of a build once, on a small probe file.
+"""Check an output before a build: try each storage operation once, on a small probe file.
 
 IAM roles alone do not show whether a build will work: organization policies and object holds also forbid operations.
 """
@@ -32,7 +32,7 @@ _LEAST_FREE_BYTES = 1 << 30
 
 
 def describe_machine() -> dict[str, str]:
-    """Return package versions, the number of cores and the memory, as texts by name, for a bug report."""
+    """Return package versions, cores and memory, as texts by name, for a bug report."""
     facts = {
         "prep-tfrecords": tfrecord_io.__version__,
         "python": f"{platform.python_version()} on {platform.system()} {platform.machine()}",

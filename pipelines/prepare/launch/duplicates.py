@@ -1,6 +1,6 @@
 """Find duplicate and contaminated rows before the shards are planned, with the build's own runner.
 
-The result is stored in OUT/.prep/FINGERPRINT/decided/SPLIT.parquet for later runs of the same build.
+Later runs of the same build reuse the result, OUT/.prep/FINGERPRINT/decided/SPLIT.parquet.
 """
 
 import dataclasses
@@ -43,7 +43,7 @@ _TASK_BYTES = 64 << 20
 def evaluation_runs(config: SourceConfig) -> EvaluationRuns | None:
     """Return the hashes of all runs of consecutive words in the --decontaminate sets; None without such sets.
 
-    Raises: SourceError if a set cannot be read; ConfigError if it lacks the column.
+    Raises: SourceError; ConfigError if a set lacks the column.
     """
     if not config.decontaminate:
         return None
@@ -145,7 +145,7 @@ def _compare(
     root, across, dedup = config.output.root, config.source.dedup_across_splits, config.source.dedup
     # The name is unique, since another run may compare other rows at the same time.
     folder = storage.join(root, WORK_FOLDER, f"{reservation.INGESTED}compared-{uuid.uuid4().hex}")
-    # A row of train is dropped if another split has an equal row, so train comes last.
+    # Train comes last, since it loses the rows that other splits have.
     names = sorted(splits, key=lambda name: name == "train") if across else list(splits)
     ordered = {name: splits[name] for name in names}
     comparison, parts = deciding.divide(

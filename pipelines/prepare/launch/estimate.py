@@ -23,7 +23,7 @@ from tfrecord_io.manifest import HELD_OUT, NOT_HELD_OUT, is_filtered
 
 _PERCENTILES = (5, 25, 50, 75, 95, 99, 100)
 _LONGEST = 8192
-# Number of row lengths when the cost of `pad` with --bucket-lengths is estimated.
+# Number of row lengths in the estimate of `pad` with --bucket-lengths.
 _BUCKETS = 4
 _LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096, 8192)
 
@@ -32,8 +32,8 @@ _LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096, 8192)
 class Cost:
     """Cost of storing a split's rows in one layout, in records of `length` tokens.
 
-    `padding`: fraction of the positions that are padding. `tokens_cut`: fraction of the rows' tokens that are cut off.
-    `rows_cut`: fraction of the rows that lose tokens. `lengths`: the record lengths, if there are several.
+    `padding`: fraction of padding in all positions. `tokens_cut`, `rows_cut`: fractions of tokens that are cut off, and
+    of rows that lose tokens. `lengths`: the record lengths, if several.
     """
 
     layout: str
@@ -46,7 +46,7 @@ class Cost:
 
     @property
     def waste(self) -> float:
-        """Number of padding positions and cut tokens, divided by the number of tokens in the rows."""
+        """Padding positions and cut tokens, divided by the tokens in the rows."""
         kept = 1 - self.tokens_cut
         return kept / max(1 - self.padding, 1e-9) - kept + self.tokens_cut
 
@@ -56,11 +56,10 @@ class Estimate:
     """Estimate of one split of the output.
 
     Token counts include special tokens. `rows_rejected` is a lower bound unless the whole split was read. `filtered`:
-    the number of filtered rows by reason. `rows_in_other_splits`: rows that --hold-out puts into other splits.
-    `seconds`: time to tokenize on this machine, without start-up. `token_percentiles`: tokens per row by percentile.
-    `side_percentiles`: the same for each answer of preference pairs, prompt included. `fim`: rows by kind of
-    fill-in-the-middle. `row`: for text files, the unit that becomes a row. `requests`: maximum number of requests to
-    the Hub.
+    filtered rows by reason. `rows_in_other_splits`: rows that --hold-out puts into other splits. `seconds`: time to
+    tokenize on this machine, without start-up. `token_percentiles`: tokens per row by percentile. `side_percentiles`:
+    the same for each answer of preference pairs, prompt included. `fim`: rows by kind of fill-in-the-middle. `row`:
+    unit of a text file that becomes a row. `requests`: maximum number of requests to the Hub.
     """
 
     split: str
@@ -155,9 +154,9 @@ def compare(
 ) -> tuple[Cost, ...]:
     """Return the costs of `pad`, of `pad` with buckets, and, if rows may be `joined`, of `concat` and `pack`.
 
-    `row_tokens` int64 [N]: uncut lengths of N sampled rows. `rows`: number of rows in the split. `pad` is tried with
-    `length` and with each usual length up to `longest`; the buckets are the best few lengths up to `length`. `most`:
-    maximum number of documents in a record of `pack`.
+    `row_tokens` int64 [N]: uncut lengths of sampled rows. `rows`: rows of the split. `pad` is tried with `length` and
+    with each usual length up to `longest`; the buckets are the best few lengths up to `length`. `most`: maximum number
+    of documents in a record of `pack`.
     """
     total = int(row_tokens.sum())
     if not total:

@@ -1,8 +1,8 @@
 """Locate the rows of a source, and ingest rows that cannot be read in place: write them to a Parquet copy.
 
-The copy is in OUT/.prep/rows-DIGEST, or for `plan` in a temporary folder. Remote workers cannot read this machine's
-disk or use the user's credentials. So local processes ingest such files. Parquet files that need no ingest are copied
-byte for byte.
+The copy is in OUT/.prep/rows-DIGEST, or for `plan` in a temporary folder. Remote workers lack this machine's disk and
+the user's credentials, so local processes ingest such files. Parquet files that need no ingest are copied byte for
+byte.
 """
 
 import dataclasses
@@ -41,8 +41,8 @@ def locate_rows(
 ) -> tuple[dict[str, Groups], str]:
     """Return the row groups of each split, in files that workers can read, and the folder for the ingested copy.
 
-    `columns`: names of the columns to read, None for all. `known`: see `opening.locate_rows`. Raises: SourceError if
-    rows cannot be read; OutputError if the copy cannot be written.
+    `columns`: columns to read, None for all. `known`: see `opening.locate_rows`. Raises: SourceError if rows cannot be
+    read; OutputError if the copy cannot be written.
     """
     root = config.output.root
     folder = opened.copy_folder(storage.join(root, WORK_FOLDER))

@@ -42,8 +42,8 @@ _log = logging.getLogger(__name__)
 class OpenRequest:
     """Request for a build with its source and tokenizer open, before its rows are located.
 
-    `columns` and `encoder` are None if the columns depend on user functions, since these need rows. `runs`: hashed word
-    runs of the --decontaminate sets, if any. `length`: number of tokens in the longest record.
+    `columns` and `encoder` are None if the columns depend on user functions, which need rows. `runs`: hashed word runs
+    of the --decontaminate sets, if any. `length`: tokens in the longest record.
     """
 
     config: PrepareConfig
@@ -69,7 +69,7 @@ class OpenRequest:
         return layouts.inputs_of(self.config.layout, self.config.source)
 
     def needed_splits(self) -> Collection[str]:
-        """Return the names of source splits to read: all if class names may come from rows, else the requested ones."""
+        """Return the source splits to read: all if class names may come from rows, else the requested ones."""
         names, columns = list(self.source.listing.splits), self.columns
         needs_rows = columns is None or any(plan and plan.from_rows for plan in (columns.label, columns.tags))
         if needs_rows and self.append is None:  # with --append, the dataset has the class names
@@ -103,9 +103,9 @@ class OpenRequest:
         }
 
     def early_items(self) -> dict[str, Any] | None:
-        """Return the items that the fingerprint covers, before rows are located; None if some items depend on rows.
+        """Return `fingerprint_items` before rows are located; None if some items depend on rows.
 
-        The record form is the one that the output already has. It is compared with the actual form later.
+        The record form is the output's, and is compared with the actual form later.
         """
         config = self.config
         needs_rows = bucket_lengths.automatic_count(config.layout.bucket_lengths) or config.source.hold_out
@@ -114,7 +114,7 @@ class OpenRequest:
         return self.fingerprint_items(reservation.recorded_form(config.output.root))
 
     def open_encoder(self, columns: ColumnPlan) -> layouts.BatchEncoder:
-        """Return an encoder for `columns`, reusing the open one if it fits. Warn if the encoder has no fast engine."""
+        """Return an encoder for `columns`, the open one if it fits. Warn if it has no fast engine."""
         if self.encoder and self.columns and dataclasses.replace(columns, label=self.columns.label) == self.columns:
             return self.encoder
         inputs = {"tokenizer": self.tokenizer, "facts": self.facts, "length": self.length, "columns": columns}
@@ -129,7 +129,7 @@ class OpenRequest:
         return encoder
 
     def shard_spec(self, columns: ColumnPlan, encoder: layouts.BatchEncoder) -> ShardSpec:
-        """Return everything that determines the bytes of the job's shards, except the rows."""
+        """Return everything that determines the bytes of the shards, except the rows."""
         config, label = self.config, (columns.label.feature,) if columns.label else ()
         return ShardSpec(
             columns=columns,
@@ -169,12 +169,12 @@ def open_request(config: PrepareConfig) -> OpenRequest:
     )
     if append is not None:
         append.require_same_request(config, source.listing, request.fingerprint_items(append.former.options["form"]))
-    # Open the encoder here to report tokenizer errors before anything is ingested.
+    # Report tokenizer errors before anything is ingested.
     return dataclasses.replace(request, encoder=request.open_encoder(columns) if columns else None)
 
 
 def columns_read(config: SourceConfig, inputs: Inputs) -> tuple[str, ...] | None:
-    """Return the names of the columns to read; None for all columns."""
+    """Return the columns to read; None for all."""
     if config.functions:  # a function may use any column
         return None
     chat_columns = (preferences if inputs.finds_pairs else chats).CANDIDATES if inputs.finds_chats else ()
@@ -187,8 +187,8 @@ def find_source(
 ) -> tuple[opening.OpenedSource, ColumnPlan | None]:
     """Open the source and plan its columns from their types; the plan is None if user functions determine the columns.
 
-    `former`: entries of the source files in the dataset to append to. Raises: SourceError if the source cannot be
-    opened; ColumnError if its columns do not fit.
+    `former`: entries of the source files in the dataset to append to. Raises: SourceError; ColumnError if the columns
+    do not fit.
     """
     opened = opening.open_source(config, columns=columns_read(config, inputs), former=former)
     if config.functions:
@@ -206,8 +206,8 @@ def find_source(
 class OpenJob:
     """A build with its rows located. `job` is the part that is sent to workers, without the locations of rows.
 
-    `items`: the items that the fingerprint covers. `source_rows`: number of rows in each source split. `request`: the
-    request with the row lengths that `--bucket-lengths auto:K` has chosen.
+    `items`: covered by the fingerprint. `source_rows`: rows in each source split. `request`: with the row lengths that
+    `--bucket-lengths auto:K` has chosen.
     """
 
     request: OpenRequest

@@ -86,7 +86,7 @@ def _warn_of_requests(opened: OpenJob, planned: Mapping[str, Planned]) -> None:
 
 
 def hub_requests(groups: Groups, plan: planning.SplitPlan) -> int:
-    """Return the maximum number of requests to the Hub: two for each run of rows that a shard takes from a file."""
+    """Return the maximum number of requests to the Hub: two per run of rows that a shard takes from a file."""
     if not groups.files[0].path.startswith("hf://"):
         return 0
     return 2 * len(cover(np.cumsum(groups.source_rows), plan.spans_of(0, plan.num_shards)))
@@ -130,7 +130,7 @@ def _runs(opened: OpenJob, source: SplitSource, blocks: planning.Blocks, *, shar
 
 
 def forecast(spec: planning.ShardSpec, split: SplitSource, sample: Sample, *, block_rows: int) -> planning.Blocks:
-    """Cut the split into blocks of at most about `block_rows` rows, and predict the output bytes of each block."""
+    """Cut the split into blocks of at most about `block_rows` rows, and predict each block's output bytes."""
     read = sample.read
     if read.whole:
         predicted = np.where(read.usable, sample.sizes(read.text_bytes, np.arange(len(read.numbers))), 0.0)
@@ -175,9 +175,9 @@ def _texts_of_groups(
 
 
 def nulls_by_reason(split: SplitSource, columns: ColumnPlan) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield a reason for rejection and the nulls per row group, int64 [N], for each column that must have no nulls.
+    """Yield a reason for rejection and the nulls per row group, int64 [N], for each column that forbids nulls.
 
-    Yields nothing if rows may be filtered, or if user functions may replace the nulls.
+    Yields nothing if rows may be filtered, or user functions may replace the nulls.
     """
     required = {feature.name: "column_null" for feature in columns.kept}
     if columns.label:

@@ -34,7 +34,7 @@ _RECORDED = ("vocab_size", "special_tokens", "min_frequency", "lowercase", "samp
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainedTokenizer:
-    """A tokenizer trained on `columns`, with its evaluation. `splits`: number of rows in each split, sampled or not."""
+    """A tokenizer trained on `columns`, with its evaluation. `splits`: rows in each split, sampled or not."""
 
     request: TokenizerRequest
     columns: tuple[str, ...]

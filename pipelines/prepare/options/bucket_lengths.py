@@ -78,9 +78,8 @@ def choose(
 ) -> tuple[int, ...]:
     """Choose at most `count` row lengths with the least padding for rows of `row_tokens` (int64 [N]) tokens.
 
-    `weights` float64 [N]: number of rows that each entry stands for. Rows longer than `longest` are cut. With `fixed`,
-    the largest row length is `longest`; otherwise it is the smallest multiple of 8 that holds all rows, at most
-    `longest`.
+    `weights` float64 [N]: number of rows for each entry. Rows longer than `longest` are cut. With `fixed`, the largest
+    row length is `longest`; otherwise it is the smallest multiple of 8 that holds all rows, at most `longest`.
     """
     import numpy as np
 

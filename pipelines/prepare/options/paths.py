@@ -73,7 +73,7 @@ def require_dataset(dataset: str, *more: str) -> None:
 
 
 def require_tokenizer(name: str) -> None:
-    """Check that a local tokenizer is a folder with a tokenizer's files. Raises: TokenizerError if it is not."""
+    """Check that a local tokenizer is a folder with a tokenizer's files. Raises: TokenizerError."""
     path = os.path.expanduser(name)
     if os.path.isfile(path):
         raise TokenizerError(
@@ -100,7 +100,7 @@ def require_tokenizer(name: str) -> None:
 
 
 def read_template(path: str) -> str:
-    """Read a chat template from a file. Raises: ConfigError if it cannot be read."""
+    """Read a chat template from a file. Raises: ConfigError."""
     try:
         return Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -132,7 +132,7 @@ def _refuse_links(folder: str, name: str) -> None:
 
 
 def refuse_files_outside(folder: str, name: str) -> None:
-    """Check that a tokenizer's settings name no file outside its folder. Raises: TokenizerError if they do."""
+    """Check that a tokenizer's settings name no file outside its folder. Raises: TokenizerError."""
     if entry := file_outside(folder):
         raise TokenizerError(
             f"tokenizer {name!r}: {entry}, expected no file outside of its folder, since the dataset would contain it",
@@ -174,7 +174,7 @@ def _nearest(path: str) -> str | None:
 
 
 def common_folder(paths: Sequence[str]) -> str:
-    """Return the deepest folder that contains all of the paths or URLs."""
+    """Return the deepest folder that contains all paths or URLs."""
     split = [posixpath.dirname(path).split("/") for path in paths]
     shared = itertools.takewhile(lambda parts: len(set(parts)) == 1, zip(*split, strict=False))
     return "/".join(parts[0] for parts in shared)

@@ -22,7 +22,7 @@ FunctionKind = Literal["map", "filter"]
 SOURCE_OPTIONS = ("format", "data_files", "source_options", "sample_by")
 # Units of a text file that can become a row.
 SAMPLES = ("line", "paragraph", "document")
-# Columns of each format of conversations that is recognized (see `columns.chats`).
+# Columns of each recognized format of conversations (see `columns.chats`).
 CHATS: Mapping[str, tuple[str, ...]] = {
     "messages": ("messages",),
     "ShareGPT": ("conversations",),
@@ -166,8 +166,8 @@ class SourceConfig:
     """The rows to read: dataset, splits, columns and functions.
 
     `dataset`: a Hub id, a path, a glob or a folder. `more_paths`: further paths of files. `object_splits`: splits of a
-    Python object that is stored in the folder `dataset` (see `ingest.objects`). `functions`: applied in order. A column
-    for only some layouts is None for the layout's default.
+    Python object stored in the folder `dataset` (see `ingest.objects`). `functions`: applied in order. A column for
+    only some layouts is None for the layout's default.
     """
 
     dataset: str

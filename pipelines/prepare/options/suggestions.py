@@ -43,7 +43,7 @@ def may_join(options: Mapping[str, Any]) -> bool:
 
 
 def against_padding(options: Mapping[str, Any]) -> str:
-    """Return the options of `build` that reduce padding, and that may be combined with `options` (see `may_join`)."""
+    """Return the options of `build` that reduce padding and may be combined with `options` (see `may_join`)."""
     if options.get("bucket_lengths"):
         return "shorter --bucket-lengths"
     remedies = []

@@ -95,7 +95,7 @@ def of_dataset(root: str) -> bytes:
 
 
 def check_output(path: str) -> None:
-    """Check that `path` is not a folder. Raises: ConfigError if it is."""
+    """Check that `path` is not a folder. Raises: ConfigError."""
     local = storage.local_path(path)
     if path.endswith("/") or (local is not None and os.path.isdir(local)):
         raise ConfigError(

@@ -202,7 +202,7 @@ def _known_lengths(split: SplitSubject, manifest: Manifest) -> tuple[np.ndarray,
 
 
 def labels_section(subject: Subject) -> Section | None:
-    """Return the section with the frequency of each label or tag, or None for a dataset without labels."""
+    """Return the section with the frequency of each label or tag, or None without labels."""
     schema = subject.manifest.schema
     role: Role = "label" if schema.with_role("label") is not None else "token_labels"
     if (feature := schema.with_role(role)) is None:

@@ -1,1 +1,1 @@
-"""`train-tpu export`: write a trained model as a folder that other programs can open."""
+"""`train-tpu export`: write a trained model for other programs."""

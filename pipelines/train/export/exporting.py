@@ -33,10 +33,10 @@ _MOST_LABELS = 50
 def export(model_dir: str, *, kind: str, output: str, build: str | None = None) -> list[str]:
     """Export a trained model to a new folder, and return the names of its files.
 
-    `kind`: transformers, saved-model or keras. `build`: the user's function that built the model, if needed to load it.
+    `kind`: transformers, saved-model or keras. `build`: the user's function that built the model, if any.
 
-    Raises: ConfigError if the model does not support the format; ReaderError if the model cannot be read; OutputError
-        if `output` is not empty or cannot be written.
+    Raises: ConfigError if the model does not support the format; ReaderError if it cannot be read; OutputError if
+        `output` is not empty or cannot be written.
     """
     _require_free(output)
     trained = model_files.read(model_dir)

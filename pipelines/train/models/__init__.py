@@ -6,8 +6,6 @@ KerasHub's backbone maps the features, int32 [B, L], to states [B, L, D]. The he
     tokens, span     [B, L, classes], [B, L, 2]
     clm, mlm         [B, L, V], and [B, P, V] at the P masked positions, with the tied embedding
     seq2seq          [B, T, V], from the decoder's states for T target tokens
-
-`building` combines `backbones`, `heads`, and the heads in checkpoints of transformers (`checkpoint`).
 """
 
 from pipelines.train.models.building import BuiltModel, build, build_again, reference_of, users_model

@@ -1,6 +1,6 @@
 """Check --model, and build KerasHub's backbones: from scratch, or with a preset's weights or architecture.
 
-In packed rows, a token attends only to tokens of its own document (in a decoder, only to earlier ones). KerasHub's
+In packed rows, a token attends only to tokens of the same document (in a decoder, only to earlier ones). KerasHub's
 backbones take only a padding mask, but their layers take any mask and positions. So `keeping_apart` connects the layers
 again, under the same names. A document then has the same logits as in a separate row (arXiv:2107.02027).
 """
@@ -77,7 +77,7 @@ def require_known(name: str) -> None:
 
 
 def keras_hub(name: str) -> Any:
-    """Import and return KerasHub. `name`: the value of --model. Raises: ConfigError if the import fails."""
+    """Import and return KerasHub. `name`: the value of --model. Raises: ConfigError."""
     try:
         return importlib.import_module("keras_hub")
     except ImportError as error:
@@ -184,7 +184,7 @@ def activation_of(backbone: Any) -> str | None:
 
 
 def adapted(backbone: Any, *, activation: str | None = None) -> Any:
-    """Change the backbone's layers so that Keras can save them, and return the backbone.
+    """Change the backbone's layers so that Keras can save them, and return it.
 
     `activation`: the layers' new activation, which KerasHub's constructors do not take; None changes nothing.
     """
@@ -200,7 +200,7 @@ def adapted(backbone: Any, *, activation: str | None = None) -> Any:
 
 
 def connected(backbone: Any) -> Any:
-    """Return the backbone, or an equal plain Keras model if the backbone's config would lose the activation."""
+    """Return the backbone, or an equal plain Keras model if its config would lose the activation."""
     if activation_of(backbone) in (None, family_of(backbone).activation):
         return backbone
     return keras.Model(backbone.input, backbone.output, name=backbone.name)
@@ -245,7 +245,7 @@ def require_apart(backbone: Any, *, config: TrainConfig, manifest: Manifest) -> 
 
 
 def keeping_apart(backbone: Any) -> keras.Model:
-    """Return a model of the backbone's layers in which tokens attend only to tokens of the same document.
+    """Return a model with the backbone's layers, where tokens attend only to tokens of the same document.
 
     Inputs, int32 [B, L]: `token_ids`; `documents` (from 1; 0 on padding); `positions`. Output: states [B, L, D].
     """

@@ -30,10 +30,10 @@ _NO_EXPORT = (
 class BuiltModel:
     """A model and its KerasHub backbone (None for a user's model).
 
-    pooling: how the states of a row become one vector, for classify; None for other tasks.
+    pooling: how a row's states become one vector, for classify; otherwise None.
     has_bias: whether the output layer for mlm has a bias.
     reference: frozen weights of the reference model for dpo, in the order of the trainable weights.
-    notes: lines for people about the tensors and settings of a checkpoint.
+    notes: messages about a checkpoint's tensors and settings.
     """
 
     model: keras.Model
@@ -45,7 +45,7 @@ class BuiltModel:
 
     @property
     def description(self) -> dict[str, Any] | None:
-        """JSON object from which `build_again` rebuilds the model; None for a user's model."""
+        """JSON object for `build_again`; None for a user's model."""
         if self.backbone is None:
             return None
         config = keras.saving.serialize_keras_object(self.backbone)["config"]
@@ -76,9 +76,9 @@ def build(config: TrainConfig, manifest: Manifest, task: BoundTask) -> BuiltMode
 
 
 def reference_of(config: TrainConfig, manifest: Manifest, task: BoundTask, built: BuiltModel) -> tuple[np.ndarray, ...]:
-    """Return the trainable weights of the model that --reference names, by default those of `built`.
+    """Return the trainable weights of the model that --reference names, or of `built` without --reference.
 
-    Raises: ConfigError if the reference model has another architecture.
+    Raises: ConfigError if the architectures differ.
     """
     other = built
     if config.reference is not None:
@@ -104,7 +104,7 @@ def _architecture(built: BuiltModel) -> dict[str, Any]:
 def build_again(
     backbone: Mapping[str, Any], manifest: Manifest, task: BoundTask, *, pooling: Pooling | None
 ) -> BuiltModel:
-    """Rebuild a model with random weights from `BuiltModel.description`. Raises: ConfigError if KerasHub cannot."""
+    """Rebuild a model with random weights from `BuiltModel.description`. Raises: ConfigError."""
     family = getattr(backbones.keras_hub(str(backbone["class"])).models, str(backbone["class"]), None)
     if family is None or not str(backbone["class"]).endswith("Backbone"):
         raise ConfigError(
@@ -139,7 +139,7 @@ def _hub_model(config: TrainConfig, manifest: Manifest, task: BoundTask) -> Buil
 
 
 def users_model(spec: str, manifest: Manifest) -> keras.Model:
-    """Build a model with the user's function, such as package.module:build. Raises: ConfigError if this fails."""
+    """Build a model with the user's function, such as package.module:build. Raises: ConfigError."""
     module_name, _, function = spec.partition(":")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())  # as `python -m` does

@@ -1,7 +1,6 @@
 """Read a checkpoint of `transformers`: KerasHub reads the backbone, and this module the head and the rest.
 
-The names of a head's tensors are in `FAMILIES` for mlm, and in `TASKS` for classify, tokens and span. A checkpoint of a
-masked language model (BERT or ALBERT) may lack the pooler; then a random pooler is used.
+The names of a head's tensors are in `FAMILIES` for mlm, and in `TASKS` for classify, tokens and span.
 """
 
 import contextlib
@@ -42,8 +41,8 @@ _BUFFERS = re.compile(r"(\.attn\.(masked_)?bias|position_ids|token_type_ids|rota
 class Checkpoint:
     """A checkpoint of `transformers`.
 
-    `model`: the value of --model. `files`: for each tensor, the name of its file; empty if only settings are read.
-    `read`: names of the tensors that were loaded so far.
+    `model`: the value of --model. `files`: each tensor's file name; empty if only settings are read. `read`: names of
+    the tensors loaded so far.
     """
 
     model: str
@@ -92,7 +91,7 @@ class Checkpoint:
     def whole(self) -> Iterator[str]:
         """Yield a temporary folder that KerasHub can read: the checkpoint with the settings in use.
 
-        If the checkpoint lacks a pooler that KerasHub needs, the folder has a random one.
+        If the checkpoint lacks a pooler that KerasHub needs, as BERT's may, the folder has a random one.
         """
         lacks_pooler = bool(self.files) and self._lacks_pooler
         with tempfile.TemporaryDirectory() as folder, _recorded(self.read):
@@ -211,7 +210,7 @@ class _Exact(np.ndarray):
 
 @contextlib.contextmanager
 def _recorded(names: set[str]) -> Iterator[None]:
-    real = safetensors.safe_open  # with which KerasHub reads tensors
+    real = safetensors.safe_open  # KerasHub reads tensors with it
 
     class Recording(contextlib.ExitStack):
         def __init__(self, *arguments: Any, **options: Any) -> None:

@@ -1,14 +1,14 @@
 """Table of model families, by model type in transformers.
 
 A family with `scratch` can be trained from scratch as `FAMILY-SIZE`. A family with `read` can start from a checkpoint;
-the module `settings` explains which settings of the checkpoint are allowed.
+the module `settings` explains which of its settings are allowed.
 """
 
 import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
-# Allowed values of a setting, or a function that computes these values from all settings.
+# Allowed values of a setting, or a function that computes them from all settings.
 Allowed = tuple[Any, ...] | Callable[[Mapping[str, Any]], tuple[Any, ...]]
 
 
@@ -19,19 +19,19 @@ class Family:
     backbone, activation: KerasHub's class, and the activation of its layers.
     head_epsilon: epsilon of the layer norm in the head for `mlm`.
     scratch: keyword arguments for a backbone from scratch, each a value or the name of a size (see `_SAME`); None if
-        the family cannot be trained from scratch.
+        this is not supported.
     keeps_apart: whether `backbones.keeping_apart` supports the family.
     masked_head: names of the dense layer, norm and bias of the masked language model in a checkpoint.
     pooler: name of the pooler's layer in a checkpoint.
     causal_class: class of exported decoders in transformers.
 
-    These fields are about config.json of a checkpoint:
+    About config.json of a checkpoint:
 
     read: settings that KerasHub's converter reads.
-    passed: settings that the converter ignores, each with the keyword argument of KerasHub's backbone that sets it.
-    fixed: allowed values of other settings. A setting that is not listed must have its default in transformers.
-    acts: name of the setting with the activation, one of `settings.ACTIVATIONS`; None if the activation is fixed.
-    dropouts: names of the settings with dropout rates. The rate of the first is used everywhere.
+    passed: settings that the converter ignores, each with the backbone's keyword argument that sets it.
+    fixed: allowed values of other settings.
+    acts: setting with the activation, one of `settings.ACTIVATIONS`; None if it is fixed.
+    dropouts: settings with dropout rates. The rate of the first is used everywhere.
     rope: for each supported rope_type, the backbone's keyword argument for each number in rope_parameters; empty
         without rotary positions.
     """
@@ -222,6 +222,6 @@ _OTHER = Family(backbone="")
 
 
 def family_of(backbone: Any) -> Family:
-    """Return the table's entry for a backbone, or an entry with default values if the table has none."""
+    """Return the table's entry for a backbone, or default values if there is none."""
     name = type(backbone).__name__
     return next((family for family in FAMILIES.values() if family.backbone == name), _OTHER)

@@ -62,7 +62,7 @@ def misfit(kind: str, config: Mapping[str, Any], stored: Sequence[int], *, outpu
     """Describe the first size in a backbone's config that is too large for the stored tensors, or return None.
 
     `kind`: the model's type in transformers or class in KerasHub. `stored`: the number of elements of each tensor.
-    `outputs`: number of outputs of the head.
+    `outputs`: outputs of the head.
     """
     elements = sum(stored)
     text = config.get("text_config")
@@ -88,9 +88,9 @@ def misfit(kind: str, config: Mapping[str, Any], stored: Sequence[int], *, outpu
 
 
 def require_sound(folder: str | Path, *, model: str) -> None:
-    """Check that a model's folder refers to no file outside of it, and that its config fits its weights.
+    """Check that a model's folder refers to no file outside of it, and its config fits its weights.
 
-    Raises: ConfigError if a check fails; OSError, ValueError or SafetensorError if a file is damaged.
+    Raises: ConfigError; OSError, ValueError or SafetensorError if a file is damaged.
     """
     names = [name for name in sorted(os.listdir(folder)) if name.endswith(_READ)]
     for name in names:

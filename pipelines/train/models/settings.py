@@ -42,7 +42,7 @@ _WITHOUT_EFFECT = re.compile(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """The settings of a checkpoint that are used.
+    """The used settings of a checkpoint.
 
     `config`: for KerasHub's converter. `keywords`: arguments for KerasHub's backbone, which override `config`.
     `activation`: a value of `ACTIVATIONS`; None if the model type has only one. `notes`: lines for people.

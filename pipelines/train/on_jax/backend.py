@@ -1,4 +1,4 @@
-"""JAX's backend: a mesh of all devices of all hosts, with one axis that divides the rows of a batch.
+"""JAX's backend: a mesh of all devices of all hosts.
 
 Each host reads its part of a batch with `tf.data`, and transfers the next batch while its devices compute. The steps of
 a call are dispatched without waiting for their results.

@@ -22,7 +22,7 @@ State = dict[str, Any]
 
 
 class GlobalStep(Learner):
-    """A model in training, with its weights and optimizer state on the devices of a mesh."""
+    """A model in training, with its state on the devices of a mesh."""
 
     step = 0
 
@@ -79,7 +79,7 @@ class GlobalStep(Learner):
         return loss
 
     def evaluate(self, batch: Batch) -> Any:
-        """Return the sums of a global batch and the values of each row, for the task's metrics."""
+        """Return the result of `sums` for a global batch."""
         return self._sums(self.state["weights"], self.state["others"], batch)
 
     def program(self, batch: Batch) -> tuple[Any, float]:

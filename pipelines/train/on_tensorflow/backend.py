@@ -202,7 +202,7 @@ def connect(
 ) -> tf.distribute.Strategy:
     """Create the strategy for a target. Call this first, since it clears a TPU's memory and splits the CPU.
 
-    Raises: DeviceError if the TPU cannot be reached; ConfigError if the target does not have that many replicas.
+    Raises: DeviceError if the TPU cannot be reached; ConfigError if it has fewer replicas.
     """
     if target.kind == "host":
         return _host_strategy(replicas)
@@ -227,7 +227,7 @@ def connect(
 
 
 def explained(error: BaseException, *, target: str) -> DeviceError:
-    """Convert a library's error about a TPU to a DeviceError with its cause and remedy. `target`: the TPU."""
+    """Convert a library's error about a TPU to a DeviceError with cause and remedy."""
     words = f"{type(error).__name__}: {error}"
     cause, remedy = next((cause, remedy) for pattern, cause, remedy in _CAUSES if re.search(pattern, words))
     return DeviceError(f"{target}: {cause} ({said(error)})", remedy=remedy)

@@ -1,7 +1,7 @@
 """Training and evaluation steps that run in each replica of a strategy.
 
-The gradients are summed over all replicas. Then each replica clips them and updates its copy of the weights. Dropout
-seeds depend on the seed, the step and the replica's number.
+Each replica clips the gradients, summed over all replicas, and updates its copy of the weights. Dropout seeds depend on
+the seed, the step and the replica's number.
 """
 
 import itertools
@@ -20,7 +20,7 @@ _SUM, _MEAN = tf.distribute.ReduceOp.SUM, tf.distribute.ReduceOp.MEAN
 
 
 class ReplicaStep(Learner):
-    """A model in training, with steps that run in each replica of a strategy."""
+    """A model in training, in each replica of a strategy."""
 
     # Indices of kept state that a step changes. Weights of frozen layers do not change.
     _moving: frozenset[int] = frozenset()
@@ -28,7 +28,7 @@ class ReplicaStep(Learner):
     def __init__(self, built: BuiltModel, job: TrainingSetup, *, batch_specs: Sequence[Any]) -> None:
         """Create the state and trace the steps. Call this inside the strategy's scope.
 
-        `batch_specs`: for each row length, the shapes and dtypes of one replica's part of a batch.
+        `batch_specs`: from `device_backend.element_specs`.
         """
         super().__init__(built, job, shares=tf.distribute.get_strategy().num_replicas_in_sync * job.config.accumulate)
         self._seed = job.config.seed
@@ -100,7 +100,7 @@ class ReplicaStep(Learner):
         return loss
 
     def evaluate(self, batch: Batch) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
-        """Return sums and per-row values for the metrics, over all replicas. Call this in a replica's context."""
+        """Return the result of `sums` over all replicas. Call this in a replica's context."""
         sums, rows = self._sums[_shapes(batch)](values_of(self._weights), values_of(self._others), _plain(batch))
         replica = tf.distribute.get_replica_context()
         sums = {name: replica.all_reduce(_SUM, value) for name, value in sums.items()}
@@ -110,7 +110,7 @@ class ReplicaStep(Learner):
 def traced_once(function: Callable[..., Any], specs: Any) -> Callable[..., Any]:
     """Trace a function once for all replicas, because tracing is slow. `specs`: TensorSpecs of its arguments.
 
-    If the function captures variables, each replica traces it again, because each has its own copies of variables.
+    If the function captures variables, each replica traces it again, because each has its own copies.
     """
     compiled = tf.function(function, autograph=False)
     concrete = compiled.get_concrete_function(*specs)

@@ -23,7 +23,7 @@ def beam_search(
 ) -> tuple[Any, Any]:
     """Append up to `steps` tokens to each row of `ids`, int32 [B, L], with `lengths`, int32 [B]. Empty rows stay empty.
 
-    `next_logits`: see the top of this module. Returns: the best beam's ids, int32 [B, L], and lengths, int32 [B].
+    `next_logits`: see the top of this module. Returns: the best beam's ids and lengths.
     """
     (rows, length), first_B = ids.shape, lengths
     ids_BKL = ops.repeat(ids[:, None], beams, axis=1)
@@ -65,5 +65,5 @@ def _of_beam(values: Any, beam: Any) -> Any:
 
 
 def of_place(logits: Any, places: Any) -> Any:
-    """Select the logits [N, V] at one position per row. `logits`: [N, L, V]. `places`: positions, int32 [N]."""
+    """Select the logits [N, V] at one position per row. `logits`: [N, L, V]. `places`: int32 [N]."""
     return ops.take_along_axis(logits, places[:, None, None], axis=1)[:, 0]

@@ -16,10 +16,10 @@ from tfrecord_io.objectives.base import TokenFeatures
 
 
 def fill(model_dir: str, text: str, *, top: int, build: str | None = None) -> list[list[dict[str, Any]]]:
-    """Return, for each mask token of a text, the `top` most likely tokens, the most likely first.
+    """Return, for each mask token of a text, the `top` most likely tokens, best first.
 
-    Each is a dict with `id`, `token`, `probability`, and `text`: the text with this token instead of the mask token.
-    `build`: the user's function that built the model, if any.
+    Each is a dict with `id`, `token`, `probability`, and `text`: the text with this token filled in. `build`: the
+    user's function that built the model, if any.
 
     Raises: ConfigError for a text without mask tokens or with too many tokens, or for a model for another task.
     """

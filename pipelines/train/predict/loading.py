@@ -96,7 +96,7 @@ def _damaged(model_dir: str, problem: str) -> FormatError:
 
 
 def load_tokenizer(model_dir: str) -> Any:
-    """Load the model's tokenizer with `transformers`. Raises: ReaderError if it is missing or damaged."""
+    """Load the model's tokenizer with `transformers`. Raises: ReaderError."""
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # hides its warning about missing PyTorch
     from transformers import AutoTokenizer
 

@@ -1,9 +1,9 @@
 """Predict a split: read batches in file order, divide them among the replicas, and write results in source order.
 
-Every record becomes an output row, with the dataset's kept text columns. A source row that was divided into several
-windows has an output row for each, unless the task joins them. The columns `row`, `window`, `shard` and `record` locate
-a record. `row` comes from the feature `source_row` or from the plan in the dataset's folder, which `pipelines.prepare`
-reads; it is null if the dataset has neither. Predictions stay in memory until they are written.
+Every record becomes an output row. A source row with several windows has an output row for each, unless the task joins
+them. The columns `row`, `window`, `shard` and `record` locate a record. `row` comes from the feature `source_row` or
+from the plan in the dataset's folder; it is null if the dataset has neither. Predictions stay in memory until they are
+written.
 """
 
 import base64
@@ -40,9 +40,9 @@ _ENDS = "last/char_end"
 
 
 def predict(config: PredictConfig) -> int:
-    """Predict a split, write the output file, and return the number of rows in it.
+    """Predict a split, write the output file, and return its number of rows.
 
-    Call this before anything else uses TensorFlow's devices. Raises: a PrepError if the prediction fails.
+    Call this before anything else uses TensorFlow's devices. Raises: a PrepError.
     """
     targets.require_whole_cluster(os.environ)
     target = targets.choose(config.tpu, environment=os.environ, chips_here=targets.has_tpu_chips())
@@ -144,7 +144,7 @@ def _beside(features: Mapping[str, np.ndarray], manifest: Manifest, *, taken: Co
 def _with_rows(table: pa.Table, data: Data, split: str) -> pa.Table:
     shards = data.splits[split].shards
     counts = [shard.num_examples for shard in shards]
-    # The rows of `table` are grouped by length. Put them in file order.
+    # The rows of `table` are grouped by length.
     lengths = np.repeat([shard.length or 0 for shard in shards], counts)
     in_files = np.argsort(np.argsort(lengths, kind="stable"))  # position in the table, by record
     table = table.take(pa.array(in_files))

@@ -33,7 +33,7 @@ Arrays = Mapping[str, np.ndarray]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Predictor(abc.ABC):
-    """Predicts the rows of a dataset with a trained model. Each task has a subclass.
+    """Predicts the rows of a dataset with a trained model.
 
     `manifest`: the dataset's. `tokenizer`: loads the tokenizer; called only if needed, because this takes a second.
     """
@@ -67,7 +67,7 @@ class Predictor(abc.ABC):
         return [str(self.tokenizer().decode(run.tolist(), **options)) for run in runs]
 
     def check(self) -> None:
-        """Check the options and the data. Raises: ConfigError if they do not fit the task."""
+        """Check that options and data fit the task. Raises: ConfigError."""
         task = self.trained.task
         if self.config.beams > 1:
             raise ConfigError(
@@ -85,14 +85,14 @@ class Predictor(abc.ABC):
 
     @abc.abstractmethod
     def outputs(self, call: Call, features: Mapping[str, Any]) -> dict[str, Any]:
-        """Compute tensors [B, ...] by name on the devices, with `keras.ops`. `call`: maps features to logits."""
+        """Compute tensors [B, ...] by name on the devices, with `keras.ops`."""
 
     @abc.abstractmethod
     def columns(self, outputs: Arrays, features: Arrays) -> dict[str, pa.Array]:
         """Return the columns of the output file, by name, from the outputs and features of N rows."""
 
     def joined(self, table: pa.Table) -> pa.Table:
-        """Join the output rows that have the same source row. `table`: all output rows, in source order."""
+        """Join output rows of the same source row. `table`: all output rows, in source order."""
         return table
 
 

@@ -48,7 +48,7 @@ def require() -> None:
 
 
 def environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment variables of the compiler's process. `variables`: those of this process."""
+    """Return the environment variables of the compiler's process. `variables`: from this process."""
     kept = {name: value for name, value in variables.items() if not name.startswith(_FOREIGN)}
     packages = str(Path(pipelines.__path__[0]).parent)
     return {

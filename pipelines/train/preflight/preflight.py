@@ -4,8 +4,8 @@ The bound is the roofline (Williams, Waterman, Patterson, CACM 52(4), 2009): a s
 arithmetic at the peak rate, and as its memory traffic at the full bandwidth. The compiler counts a loop's body once, so
 the bound is too optimistic for an RNN.
 
-The largest batch is found only on request, because a compilation may take minutes. Memory is nearly linear in the
-batch: two batches determine the line, and a third confirms its prediction.
+To find the largest batch, two batches determine the nearly linear growth of memory, and a third confirms the
+prediction.
 """
 
 import contextlib
@@ -56,7 +56,7 @@ class Preflight:
 
     @property
     def seconds(self) -> dict[str, float]:
-        """Lower bounds for the time of a step in seconds, "arithmetic" and "memory". Empty if the step does not fit."""
+        """Lower bounds for a step's time in seconds, "arithmetic" and "memory". Empty if the step does not fit."""
         if isinstance(self.step, str):
             return {}
         chip = self.slice.generation
@@ -75,15 +75,14 @@ class Preflight:
 
     @property
     def hours(self) -> float | None:
-        """Lower bound for the time of the whole training run, in hours; None if the step does not fit."""
+        """Lower bound for the hours of the whole training run; None if the step does not fit."""
         return self.steps_per_s and self.config.total_steps / self.steps_per_s / 3600
 
 
 def run_preflight(config: TrainConfig, *, say: Callable[[str], None]) -> Preflight:
-    """Run the preflight for the TPU slice named by `config.preflight`. `say` is called with lines about its progress.
+    """Run the preflight for the TPU slice named by `config.preflight`. `say` gets lines about its progress.
 
-    Raises: ConfigError or ReaderError if options or data do not fit; StepError if the step cannot be compiled;
-        CompilerError if the compiler fails or exceeds its time limit.
+    Raises: ConfigError or ReaderError if options or data do not fit; the errors of `compile_for`.
     """
     wanted = tpu_slices.parse(config.preflight or "")
     compiler.require()
@@ -132,7 +131,7 @@ def run_preflight(config: TrainConfig, *, say: Callable[[str], None]) -> Preflig
 
 
 def checked(config: TrainConfig, wanted: Slice) -> TrainingSetup:
-    """Check options and data as the trainer does, but without a TPU or a model folder. `wanted`: the TPU slice."""
+    """Check options and data as the trainer does, but without a TPU or a model folder."""
     config.require_equal_parts(wanted.replicas, place=wanted.name)
     job = setup.prepared(config, Target(kind="tpu-vm", chosen_by="--preflight"))
     *_, longest = setup.by_length(job.data).values()  # which needs the most memory

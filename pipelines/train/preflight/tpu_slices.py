@@ -18,7 +18,7 @@ _NAME = re.compile(r"((?:v|tpu)\d\w*?)-(\d+)\Z")
 
 @dataclasses.dataclass(frozen=True)
 class TpuGeneration:
-    """A TPU generation, with the rates and memory of a chip. `dimensions`: number of dimensions of the grid of chips.
+    """A TPU generation, with the rates and memory of a chip. `dimensions`: of the grid of chips.
 
     `sizes`: the numbers in the names of its slices. A number is `named_per_replica` times the number of replicas: v3-8
     has 4 chips with 2 replicas each; v4-8 has 4 chips with one replica each, of 2 cores.
@@ -72,7 +72,7 @@ def peak_flops_per_s(device_kind: str) -> float:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Slice:
-    """A TPU slice. `replicas`: the number of replicas that train together."""
+    """A TPU slice, with `replicas` that train together."""
 
     name: str
     generation: TpuGeneration
@@ -98,7 +98,7 @@ class Slice:
 
 
 def parse(name: str) -> Slice:
-    """Return the slice with a name such as v3-8. Raises: ConfigError if there is no such slice."""
+    """Return the slice with a name such as v3-8. Raises: ConfigError."""
     matched = _NAME.match(name.strip().lower())
     if matched:
         wanted = "v5e" if matched[1] == "v5litepod" else matched[1]

@@ -1,8 +1,7 @@
 """Tasks: output sizes, losses and metrics. Inputs and labels come from `tfrecord_io.objectives`.
 
 docs/reference/training.md has the table of losses and metrics. Steps return weighted sums. The mean is taken once, over
-the global batch or evaluation, so that it is not biased by rows that only fill up a batch, or by replicas with smaller
-weights.
+the global batch or evaluation, so that fill rows and replicas with smaller weights do not bias it.
 """
 
 from pipelines.train.tasks.kinds import BoundTask

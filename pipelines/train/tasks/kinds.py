@@ -1,7 +1,7 @@
 """Tasks by kind of label: classes of rows, tokens or the vocabulary; numbers; several classes; answer spans.
 
-In a row of the layout `qa`, an answer lies in the text, and the first position stands for "no answer". Logits of all
-other positions are masked, in the loss and in predictions.
+In a row of the layout `qa`, an answer lies in the text, and the first position means "no answer". Logits of all other
+positions are masked, in the loss and in predictions.
 """
 
 import dataclasses
@@ -35,17 +35,17 @@ _OF_COUNTS = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskKind:
-    """Entry of the table `TASKS`: the properties of a task that do not depend on the dataset.
+    """Entry of the table `TASKS`: properties of a task, for any dataset.
 
     objective: makes the reader's objective (inputs and labels) from the options.
     bound, settings: subclass of `BoundTask`, and a function from the options to its additional fields.
-    predictor: class that predicts rows; None if the task predicts no rows.
+    predictor: class that predicts rows; None if the task does not.
     head: whether logits are for rows, tokens, or the vocabulary (at each token, or only at masked positions).
     side: part of a row that the task reads, such as the input. labels: role of the feature with the labels.
     num_outputs: number of outputs, unless labels or vocabulary determine it.
     auto_class, hub_task: class AutoModelFor… of transformers, and the Hub's name for the task.
     hub_head: name of the head's layer in a checkpoint of transformers.
-    reference: whether the loss compares the model with a frozen reference model.
+    reference: whether the loss needs a frozen reference model.
     """
 
     objective: Callable[[TrainConfig], Objective]
@@ -91,7 +91,7 @@ class BoundTask:
         return TokenFeatures.of(manifest)
 
     def features(self, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Convert the objective's inputs to the features that the model takes."""
+        """Convert the objective's inputs to the model's features."""
         return inputs
 
     def aligned(self, logits: Any, batch: Batch, *, taken: Mapping[str, Any]) -> Any:
@@ -132,7 +132,7 @@ class BoundTask:
         return {}
 
     def metrics(self, found: Evaluated) -> dict[str, float]:
-        """Return the metrics of an evaluation, by the names in `metric_names`. `found`: the evaluation."""
+        """Return the metrics of an evaluation, by the names in `metric_names`."""
         loss = found.mean("loss")
         if self.of_vocabulary:
             return {"loss": loss, "accuracy": found.mean("hits"), "perplexity": math.exp(min(loss, 700.0))}

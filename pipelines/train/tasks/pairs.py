@@ -76,7 +76,7 @@ class PairTask(BoundTask):
 
 
 def rows_of_both(inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return features [2B, L], in which the rows of the chosen and rejected answers alternate, from [B, L]."""
+    """Return features [2B, L], with alternating rows of chosen and rejected answers, from features [B, L]."""
     pairs = {name: ops.stack([inputs[f"{side}_{name}"] for side in _SIDES], axis=1) for name in _TOKENS.inputs}
     return {name: ops.reshape(values, (-1, values.shape[-1])) for name, values in pairs.items()}
 
