@@ -84,7 +84,7 @@ class RowsRejectedError(PrepError):
 
 
 class LedgerError(PrepError):
-    """Used, rejected and filtered rows do not add up to the input rows. This is always a bug in this library."""
+    """Used, rejected and filtered rows do not add up to the input rows: a bug in this library."""
 
 
 class OutputError(PrepError):

@@ -63,8 +63,8 @@ def encode(columns: Mapping[str, np.ndarray], schema: Schema) -> Payloads:
     """Serialize N rows as Examples.
 
     Args:
-        columns: one array [N, *shape] per feature. int64 features take bool, int64 and integers of up to 32 bits;
-            float32 features take float32, and NaNs keep their bits; text and bytes take objects (`str`, `bytes`).
+        columns: one array [N, *shape] per feature: for int64, also bool and integers of up to 32 bits; for float32,
+            NaNs keep their bits; for text and bytes, objects (`str`, `bytes`).
 
     Raises: SchemaError if a column is missing or unknown, or has a wrong dtype, shape or number of rows.
     """
@@ -72,9 +72,7 @@ def encode(columns: Mapping[str, np.ndarray], schema: Schema) -> Payloads:
 
 
 def decode(payloads: Payloads, schema: Schema, *, place: str) -> dict[str, np.ndarray]:
-    """Decode N records into one array per feature, in the schema's order.
-
-    Returns: arrays [N, *shape] of int64 or float32; for text and bytes, object arrays [N].
+    """Decode N records into arrays [N, *shape] of int64 or float32; for text and bytes, object arrays [N].
 
     Raises: CorruptRecordError if a record is damaged. The message names `place` and the first damaged record.
     """

@@ -60,7 +60,7 @@ _WIDE = {"int64": "int32", "uint64": "uint32", "float64": "float32"}
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """A problem at an operation, path or component. If the problem is not `fatal`, the input works but is slower."""
+    """A problem at an operation, path or component. If it is not `fatal`, the input works, but slower."""
 
     kind: str
     place: str

@@ -1,4 +1,4 @@
-"""Shared kernels (compiled loops): loads and stores, crc32c, and TFRecord frames.
+"""Shared kernels (compiled loops): loads, stores, crc32c and TFRecord frames.
 
 Kernels release the GIL, don't check bounds and never raise. A kernel returns the position of damage, and slower Python
 code finds the cause. Inputs are read-only, so that each element type is compiled once. Inner loops use unsigned
@@ -31,7 +31,7 @@ def jit(function: _Function) -> _Function:
 
 
 def frozen(array: np.ndarray) -> np.ndarray:
-    """Return a read-only view of `array`. If the array is strided, misaligned or byte-swapped, copy it first."""
+    """Return a read-only view of `array`, copied if it is strided, misaligned or byte-swapped."""
     native = array.astype(array.dtype.newbyteorder("="), copy=False)
     view = np.require(native, requirements=["C", "A"]).view()
     view.flags.writeable = False

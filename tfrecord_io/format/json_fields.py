@@ -168,7 +168,7 @@ def checked(value: Any, needed: Mapping[str, Any], others: Mapping[str, Any] | N
 
 
 def object_of(kind: Any, document: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Convert the fields in `names` to their types in the dataclass `kind`. Leave out fields that are missing."""
+    """Convert the fields in `names` to their types in dataclass `kind`, without missing fields."""
     hints = _hints(kind)
     return {name: decoded(hints[name], document[name]) for name in names if name in document}
 

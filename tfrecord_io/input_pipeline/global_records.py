@@ -1,4 +1,4 @@
-"""Read training records in the global order: each host reads its part of every global batch.
+"""Read training records in the global order.
 
 The graph contains the byte offset of each block of 64 records, 12.5 MB for 100 million records. A split of up to 64 MB
 is read once and kept as serialized records instead.
@@ -35,7 +35,7 @@ _INDEX_REQUESTS = 32
 
 
 def training(request: InputRequest, columns: range) -> tf.data.Dataset:
-    """Return an endless dataset of the records at positions `columns` of global batches: string [n], with varying n."""
+    """Return the endless records at positions `columns` of global batches: string [n], with varying n."""
     schedule = mixing_plan.schedule(request.rates, rows=request.global_batch_size)
     stages = [stage for stage in schedule if stage.last > request.start_step]
     alone = len(request.sources) == 1
@@ -114,7 +114,6 @@ class _Streams:
         for order in orders:
             step = max(order.stage.first, start_step)
             window, begun = order.begin(order.rows_before(step), first=columns.start, last=columns.stop)
-            # After the last window of a stage, if the stage ends.
             end = order.begin(order.end_row - 1)[0] + 1 if order.end_row < ENDLESS else ENDLESS
             counts_P = order.counts(columns.start, columns.stop)
             counts_P = np.roll(counts_P, -((step - order.stage.first) % len(counts_P)))

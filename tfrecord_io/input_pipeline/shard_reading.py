@@ -21,7 +21,7 @@ from tfrecord_io.objectives import BoundObjective
 
 # A request of 8 MiB to an object store takes little longer than one of 256 KiB.
 READ_BYTES, LEAST_READ_BYTES = 8 * 1024 * 1024, 256 * 1024
-# TensorFlow's names of compressions.
+# TensorFlow's names.
 TYPES = {"none": "", "gzip": "GZIP"}
 # Stride of an index with the first record only.
 NO_INDEX = 2**62
@@ -79,7 +79,7 @@ class SplitShards:
 def pieces(paths_S: tf.Tensor, rows_S: tf.Tensor, first: Any, last: Any) -> tuple[tf.Tensor, ...]:
     """Return the parts of shards that contain the rows [first, last).
 
-    Returns: path, rows of the shard, first row and number of rows of each of n parts: string [n] and three int64 [n].
+    Returns: path, rows of the shard, first row and number of rows of n parts: string [n], and three int64 [n].
     """
     begins_S = tf.cumsum(rows_S, exclusive=True)
     firsts_S, lasts_S = (tf.clip_by_value(tf.cast(at, tf.int64) - begins_S, 0, rows_S) for at in (first, last))

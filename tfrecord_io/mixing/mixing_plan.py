@@ -67,11 +67,9 @@ class Schedule(tuple[Stage, ...]):
     """Stages of a training run, in order."""
 
     def rows_before(self, element: int) -> tuple[int, ...]:
-        """Return each dataset's number of rows before an element."""
         return next(stage for stage in self if stage.last > element).rows_before(element)
 
     def from_element(self, element: int) -> Schedule:
-        """Return the rest of the schedule, from `element` on."""
         return Schedule(stage.from_element(element) for stage in self if stage.last > element)
 
     def last_within(self, most_rows: Sequence[float]) -> tuple[int, int]:
@@ -115,8 +113,8 @@ def rates(
     """Return each dataset's share of the rows, as {first step of a stage: {dataset: share}}.
 
     Without weights, a share is proportional to min(num_examples, maximum) ** (1 / temperature) (T5, arXiv:1910.10683,
-    section 3.5.2). At temperature 1, the default, all examples are equally frequent; higher temperatures make the
-    datasets more equal.
+    section 3.5.2). At temperature 1, the default, all examples are equally frequent; higher ones make the datasets
+    more equal.
 
     Raises: ReaderError for contradicting or invalid arguments, or missing weights.
     """

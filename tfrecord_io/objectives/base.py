@@ -25,7 +25,7 @@ Apply = Callable[[Features, Any], Result]
 
 class Objective(Protocol):
     def bind(self, manifest: Manifest) -> BoundObjective:
-        """Return the objective for a dataset's batches. Raises: ReaderError if the dataset does not support it."""
+        """Return the objective for a dataset's batches. Raises: ReaderError if it does not fit."""
         ...
 
 
@@ -46,7 +46,7 @@ class TokenFeatures:
 
     @classmethod
     def of(cls, manifest: Manifest, *, side: Side = "input") -> TokenFeatures:
-        """Return the names for a side, such as "chosen". Raises: ReaderError if the dataset has no token ids for it."""
+        """Return the names for a side. Raises: ReaderError if the dataset has no token ids for it."""
         schema = manifest.schema
         ids, stored = schema.ids_of(side), schema.mask_of(side)
         if ids is None:
@@ -149,7 +149,7 @@ def check_free(manifest: Manifest, *names: str, objective: str) -> None:
 
 
 def token_mask(features: Features, schema: Schema, ops: Any) -> Any:
-    """Compute the attention mask of rows that store none: integers [B, L], 1 on tokens, 0 on padding."""
+    """Compute the mask of rows that store none: integers [B, L], 1 on tokens, 0 on padding."""
     ids_BL = schema.values(features, "token_ids")
     assert ids_BL is not None, "the dataset has token ids"
     segments_BL, count_B = schema.values(features, "segment_ids"), schema.values(features, "num_tokens")

@@ -37,8 +37,8 @@ def gathered_masked_lm(
     Inputs include `masked_positions`, int32 [B, P]: the predicted positions in random order, then others with weight 0.
     Labels are int32 [B, P], weights float32 [B, P].
 
-    A row has n tokens that are neither special nor padding. Of these, floor(probability * n + u) are predicted, with u
-    uniform in [0, 1): probability * n on average, at most P = ceil(probability * L), so no chosen token is dropped.
+    Of a row's n tokens that are neither special nor padding, floor(probability * n + u) are predicted, with u uniform
+    in [0, 1): at most P = ceil(probability * L), so no chosen token is dropped.
 
     Raises: as `masked_lm`; ReaderError from `bind` if a feature has the name `masked_positions`.
     """

@@ -1,4 +1,4 @@
-"""Objective for preference pairs: predict the next tokens of both answers to a prompt."""
+"""Objective for preference pairs."""
 
 from __future__ import annotations
 

@@ -47,8 +47,7 @@ def global_batches(
         rows: the rows of one dataset, or {name: rows} for several datasets, which are mixed as in `mixture.Mixture`.
 
     Raises:
-        ReaderError: there are no rows, an argument is invalid, the datasets do not fit together, or a dataset's rate is
-            too small for this batch size.
+        ReaderError: a dataset has no rows, an argument is invalid, or the datasets do not fit together.
     """
     host_plan.check_positive("global_batch_size", global_batch_size)
     host_plan.check_seed(seed)
@@ -124,7 +123,7 @@ class GlobalBatches:
         return numbers
 
     def origins(self, step: SupportsIndex) -> list[tuple[str, int, int]]:
-        """Return the dataset ("" without a mixture), the shard and the record that each row of a batch comes from.
+        """Return each row's dataset ("" without a mixture), shard and record.
 
         Shards, records and steps are numbered from 0: the trainer's step 1 is step 0 here.
         """

@@ -47,8 +47,8 @@ def open(root: str | os.PathLike[str], *, check: bool = True) -> Data:
 class Rows(ShardFiles):
     """Rows of one split, in the order of its shards; made by `random_access.open`.
 
-    Numbers are arrays of int64 or float32. Text and bytes are `str` and `bytes`; for several rows, object arrays of
-    them. To bind an objective to the rows, use their `manifest`.
+    Numbers are arrays of int64 or float32. Text and bytes are `str` and `bytes`; for several rows, object arrays. To
+    bind an objective, use the rows' `manifest`.
 
     Can be pickled; threads and processes, even forked ones, may read concurrently.
     """
