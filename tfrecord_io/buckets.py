@@ -60,8 +60,7 @@ def read(
         seed: this and all further arguments are as in `reader.Data.input_fn`.
 
     Raises:
-        ReaderError: all rows have one length, the split is missing or empty, or the replicas cannot share a batch
-            equally.
+        ReaderError: all rows have one length, the split is missing or empty, or replicas cannot share a batch equally.
     """
     host_plan.check_seed(seed)
     host_plan.check_positive("replicas", replicas)
@@ -221,11 +220,10 @@ class Rounds:
     batch_rows: tuple[int, ...]
 
     def batches_before(self, number: int) -> tuple[int, ...]:
-        """Return the number of batches of each length before round `number`."""
         return tuple(number * rows // batch for rows, batch in zip(self.rows, self.batch_rows, strict=True))
 
     def locate(self, step: int) -> tuple[int, int]:
-        """Return the round that contains a step, and the number of earlier steps in that round."""
+        """Return the round that contains a step, and the number of earlier steps in it."""
         number = bisect.bisect_right(range(1 << 62), step, key=lambda past: sum(self.batches_before(past))) - 1
         return number, step - sum(self.batches_before(number))
 

@@ -63,8 +63,8 @@ def encode(columns: Mapping[str, np.ndarray], schema: Schema) -> Payloads:
     """Serialize N rows as Examples.
 
     Args:
-        columns: one array [N, *shape] per feature: for int64, also bool and integers of up to 32 bits; for float32,
-            NaNs keep their bits; for text and bytes, objects (`str`, `bytes`).
+        columns: one array [N, *shape] per feature. int64 features take bool, int64 and integers of up to 32 bits;
+            float32 features take float32, and NaNs keep their bits; text and bytes take objects (`str`, `bytes`).
 
     Raises: SchemaError if a column is missing or unknown, or has a wrong dtype, shape or number of rows.
     """

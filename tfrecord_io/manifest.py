@@ -131,7 +131,7 @@ def parse(content: bytes | str, *, place: str = FILE_NAME) -> Manifest:
 def open_manifest(
     folder: str, name: str, *, read: Callable[..., bytes], sizes: Callable[[Collection[str]], Mapping[str, int | None]]
 ) -> Manifest:
-    """Read a folder's manifest, and check that no shard is missing or truncated.
+    """Read a folder's manifest, and check the sizes of its shards.
 
     `read(name, most=...)` returns at most `most` bytes of a file. `sizes(names)` returns the size of each file that
     exists, or None if unknown. Both may raise OSError.

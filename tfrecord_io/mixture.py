@@ -42,8 +42,8 @@ class Mixture(InputFunctions):
     """Several opened datasets, read as one (see `InputFunctions`).
 
     datasets: the datasets by name. A dataset's order depends on its name.
-    stages: instead of weights: {first step: weights}, from step 0 on. A weight may be 0 in some stages. To combine a
-        temperature with stages, take the weights from the `rates` of a mixture with that temperature.
+    stages: instead of weights: {first step: weights}, from step 0 on. A weight may be 0 in some stages. To combine
+        stages with a temperature, take weights from the `rates` of a mixture with that temperature.
     most_epochs: maximum number of epochs of some datasets; see `steps` of `input_fn`.
     temperature, maximum: instead of weights, rates by size (`mixing_plan.rates`). By default, rates are proportional to
         the numbers of examples.

@@ -74,7 +74,7 @@ class RoleSpec:
     feature_name: the usual name of the feature; "" if it is the role.
     marks_tokens: whether values are 0 on padding and nowhere else.
     marks_learned: whether values are 1 on the tokens to learn.
-    exported_as: the column in Parquet exports; None for the feature's name, "" if other columns imply the values.
+    exported_as: the column in Parquet exports; None for the feature's name, "" for no column, if others imply it.
     """
 
     meaning: str
@@ -350,7 +350,7 @@ class Schema:
         return self._of_side(side, lambda spec: spec.values == "ids")
 
     def mask_of(self, side: Side) -> Feature | None:
-        """Return the feature that is 1 on the tokens of `side` and 0 on padding, or None."""
+        """Return the feature that is 1 on the tokens of `side` and 0 on padding, or None if none is stored."""
         return self._of_side(side, lambda spec: spec.values == "mask" and spec.marks_tokens)
 
     def loss_mask_of(self, side: Side) -> Feature | None:

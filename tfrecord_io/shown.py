@@ -93,7 +93,7 @@ def html_table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's message, safe to print, or the error's class if there is no message."""
+    """Return the first line of an error's message, safe to print, or the error's class if there is none."""
     lines = str(error).strip().splitlines()
     return visible_line(lines[0]) if lines else type(error).__name__
 

@@ -110,7 +110,7 @@ _CRC = _crc_tables()
 def crc32c(data: np.ndarray, start: int, stop: int) -> int:
     """Return the CRC-32C of data[start:stop], by table lookup.
 
-    The x86 instruction for it would save about 1 % of a build, on x86 only.
+    The x86 instruction for it would save about 1 % of a build.
     """
     at, crc = start, np.uint32(0xFFFFFFFF)
     while at + 8 <= stop:
@@ -179,8 +179,8 @@ def find_frames(
 ) -> int:
     """Set `begins_N` and `ends_N` to the bounds of N records. Record n is `skips_N[n]` frames after byte `starts_N[n]`.
 
-    Returns: the first n with a frame that is damaged or extends past byte `stops_N[n]`, or N. Without `check`, crcs are
-        ignored.
+    Returns: the first n with a frame that is damaged or extends past byte `stops_N[n]`, or N if there is none. Without
+        `check`, crcs are ignored.
     """
     for n in range(len(starts_N)):
         end = starts_N[n] - 4

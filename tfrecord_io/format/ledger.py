@@ -2,8 +2,7 @@
 
     rows_in  =  rows_used  +  rejected by reason  +  filtered by reason
 
-`rejected` counts unusable rows. `filtered` counts rows that the user asked to leave out. docs/format.md lists the
-reasons.
+`rejected` counts unusable rows, `filtered` counts rows left out on request. docs/format.md lists the reasons.
 """
 
 from __future__ import annotations
@@ -213,14 +212,14 @@ class LabelRange:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Split:
-    """Shards of a split, in order. `labels`: their range if they are integers without names."""
+    """Shards of a split, in order. `labels`: their range if they are integers without names, else None."""
 
     shards: Sequence[Shard]
     labels: LabelRange | None = None
 
     @classmethod
     def from_json(cls, value: Any) -> Split:
-        """Parse a split. Raises: ValueError or KeyError if the JSON is invalid, or its totals contradict its shards."""
+        """Parse a split. Raises: ValueError or KeyError if the JSON is invalid, or contradicts itself."""
         fields = mapping(value)
         split = cls(shards=decoded(Shards, fields["shards"]), labels=decoded(LabelRange | None, fields.get("labels")))
         for name in ("num_examples", "num_bytes", "num_tokens"):

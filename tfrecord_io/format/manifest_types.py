@@ -38,7 +38,7 @@ def former_name(generation: int) -> str:
 
 
 def folder_and_name(path: str) -> tuple[str, str]:
-    """Return the dataset's folder and the manifest's file name for a path like `out` or `out/manifest-0.json`."""
+    """Return the folder and the manifest's name for a path like `out` or `out/manifest-0.json`."""
     folder, _, name = path.rpartition("/")
     return (
         (folder or path[: -len(name)] or ".", name)
@@ -122,7 +122,7 @@ class TokenizerFacts:
 class Manifest:
     """Everything a reader needs to know of a dataset.
 
-    `layout`, `source`, `options`, `engines` and `versions` are JSON objects. `generations` is empty before any append.
+    `generations` is empty before any append.
     """
 
     name: Name

@@ -100,8 +100,8 @@ class InputFunctions(abc.ABC):
                 gzip shards lack. In either order, an epoch has every row once.
             start_step: number of global batches to skip. The next batches are as in a run from step 0 with the same
                 arguments, hosts and replicas. Shards without an index (gzip) are read from their start.
-            steps: number of steps in the whole training run, for a mixture with `most_epochs`: an error if a dataset
-                would reach its maximum earlier. Without `steps`, the batches end there.
+            steps: number of steps in the whole training run. A mixture with `most_epochs` raises an error if a dataset
+                would reach its maximum earlier; without `steps`, its batches end there.
             keep: names of text or bytes columns to add to the elements, string [B]; no TPU accepts strings. With an
                 objective, `keep` may name any features, and elements are (inputs, labels, weights, {name: values}).
             names: new names of the inputs, {current name: new name}, or "keras-hub" for the names in KerasHub's models.

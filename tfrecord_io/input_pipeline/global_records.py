@@ -5,9 +5,9 @@ is read once and kept as serialized records instead.
 
 CPU microseconds per row of 512 tokens from a local disk, on one of H hosts. Each host searches the whole window:
 
-    global batch 256       H = 1    2    4    8        global batch 2,048     H = 8
-    order of hosts        10.4 11.2 12.4 14.7                                10.9
-    global order          11.4 11.8 16.1 20.7                                12.4
+    global batch 256       H = 1    8        global batch 2,048     H = 8
+    order of hosts        10.4 14.7                                10.9
+    global order          11.4 20.7                                12.4
 """
 
 import concurrent.futures
@@ -105,8 +105,8 @@ class _Streams:
     def __init__(
         self, *, sources: Sequence[SplitShards], orders: Sequence[GlobalOrder], columns: range, start_step: int
     ) -> None:
-        # `orders` has the orders of all datasets in the first stage, then in the second, .... All datasets are held
-        # in memory, or none is. One function makes all streams, as in `record_order.training_batches`.
+        # `orders` has the orders of all datasets in the first stage, then in the second, and so on. All datasets are
+        # held in memory, or none is. One function makes all streams, as in `record_order.training_batches`.
         self._columns, self._num_sources = columns, len(sources)
         # The graph for a stage that begins within a window also serves other stages.
         self._order = next((order for order in orders if order.earlier is not None), orders[0])

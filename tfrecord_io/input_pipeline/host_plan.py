@@ -74,7 +74,7 @@ class Shuffle:
             check_positive(name, value)
 
     def shared(self, count: int) -> Shuffle:
-        """Divide open shards and window among `count` streams: at least 4 shards and 1,024 records for each."""
+        """Divide the open shards and the window among `count` streams: at least 4 shards and 1,024 records each."""
         window = max(_LEAST_WINDOW, -(-self.window // count))
         cycle_length = max(_LEAST_OPEN_SHARDS, -(-self.cycle_length // count))
         return dataclasses.replace(self, cycle_length=cycle_length, window=window)
@@ -158,7 +158,7 @@ def computes_mask(schema: Schema) -> bool:
 def resume(
     shard_rows: np.ndarray, *, cycle_length: int, block_length: int, row: int
 ) -> tuple[np.ndarray, np.ndarray, int]:
-    """Compute how to go on reading interleaved shards, of `shard_rows` int64 [N], at row `row` of the output.
+    """Compute how to go on reading interleaved shards, of `shard_rows` rows (int64 [N]), at row `row` of the output.
 
     Returns: the shards that remain, in their new order, and the first row to read of each, both int64 [n]; and the
         number of rows to skip in the first block.

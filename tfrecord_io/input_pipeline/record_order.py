@@ -58,7 +58,7 @@ class Training:
 
     @property
     def settings(self) -> np.ndarray:
-        """Seed, host index, number of hosts and number of concurrent shards, int64 [4]."""
+        """Seed, host index, numbers of hosts and of concurrent shards, int64 [4]."""
         cycle_length = min(self.shuffle.cycle_length, len(self.source.paths))
         return np.array([self.source.seed, self.host.index, self.host.count, cycle_length], np.int64)
 
@@ -198,7 +198,7 @@ def _windows(
         stream = random_stream(settings[0], _WINDOW_ORDER, settings[1], epoch, at)
         return tf.random.experimental.stateless_shuffle(serialized_W, stream)
 
-    # Interleaving blocks takes 5 microseconds per record, interleaving records takes 7.
+    # Interleaving blocks takes 5 us per record, interleaving records 7 us.
     blocks = tf.data.Dataset.from_tensor_slices(pieces).interleave(
         lambda *piece: read(*piece).batch(shuffle.block_length),
         cycle_length=settings[3],

@@ -21,7 +21,7 @@ from tfrecord_io.objectives import BoundObjective
 
 # A request of 8 MiB to an object store takes little longer than one of 256 KiB.
 READ_BYTES, LEAST_READ_BYTES = 8 * 1024 * 1024, 256 * 1024
-# TensorFlow's names.
+# TensorFlow's names of compressions.
 TYPES = {"none": "", "gzip": "GZIP"}
 # Stride of an index with the first record only.
 NO_INDEX = 2**62

@@ -10,7 +10,7 @@ schedule repeats a cycle of elements with whole numbers of rows. With rates 0.5,
 
 After n elements, a dataset has had its quota of n * B * rate rows, to within one. Row j is released when the quota
 exceeds j - 1, and due when the quota reaches j. Taking rows by earliest deadline meets all deadlines (Tijdeman, The
-chairman assignment problem, Discrete Mathematics 32, 1980). Each stage has its own cycle.
+chairman assignment problem, Discrete Mathematics 32, 1980).
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def schedule(rates: Rates, *, rows: int, elements: int = 1, host: int = 0, hosts
 
     Each host begins at another element of a cycle, so that a rare dataset does not come on all hosts at once.
 
-    Raises: ReaderError if a dataset's share is too small (see `cycle`).
+    Raises: as `cycle`.
     """
     stages: list[Stage] = []
     firsts = [step * elements for step in rates]

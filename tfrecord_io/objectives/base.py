@@ -161,7 +161,7 @@ def token_mask(features: Features, schema: Schema, ops: Any) -> Any:
 
 
 class NumpyOps:
-    """The operations of objectives, on arrays [B, n] and with a random generator. `TensorOps` has them for tensors."""
+    """The operations of objectives, on arrays [B, n]. `TensorOps` has them for tensors."""
 
     maximum, minimum = staticmethod(np.maximum), staticmethod(np.minimum)
     arange, sort = staticmethod(np.arange), staticmethod(np.sort)
@@ -169,7 +169,7 @@ class NumpyOps:
     take = staticmethod(lambda values_BW, indices_BL: np.take_along_axis(values_BW, indices_BL, axis=1))
     total = staticmethod(lambda values_BL: values_BL.sum(axis=1))
     cumsum = staticmethod(lambda values_BL: np.cumsum(values_BL, axis=1))
-    # An array of one value, with as many rows as `like` and the same dtype.
+    # An array of one value, with the rows and dtype of `like`.
     full = staticmethod(lambda width, fill, like: np.full((len(like), width), fill, like.dtype))
     concat = staticmethod(lambda parts: np.concatenate(parts, axis=1))
     largest = staticmethod(lambda values_BL, count: np.argsort(-values_BL, axis=1)[:, :count])

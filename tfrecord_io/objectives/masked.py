@@ -22,9 +22,9 @@ def masked_lm(probability: float = 0.15, *, mask_share: float = 0.8, random_shar
     Args:
         probability: probability that a token is predicted.
         mask_share: share of the predicted tokens that become the mask token.
-        random_share: share of the predicted tokens that become a random ordinary token. The rest stay unchanged.
+        random_share: share of them that become a random ordinary token. The rest stay unchanged.
 
-    Raises: ReaderError if a number is not a probability, or if the two shares add up to more than 1.
+    Raises: ReaderError if a number is not a probability, or the shares add up to more than 1.
     """
     return _masked(False, probability=probability, mask_share=mask_share, random_share=random_share)
 

@@ -60,7 +60,7 @@ def fits_in_memory(shards: Sequence[Shard], *, compression: str) -> bool:
 class GlobalOrder:
     """Global order of one dataset's rows in one stage. `part`: the dataset's number in a mixture, or 0.
 
-    block, window: their numbers of rows.
+    block, window: number of rows in each.
     earlier: the dataset's order in its previous stage, if this stage begins within a window of blocks.
     """
 
@@ -155,7 +155,7 @@ class GlobalOrder:
         return columns, numbers
 
     def in_batches(self, rows: Any, ops: Any) -> tuple[Any, Any]:
-        """Return step and batch position of each row of this dataset's stream, both int64 [N]."""
+        """Return the step and batch position of each row of this dataset's stream, both int64 [N]."""
         if self.stage.rows_PK.shape[1] == 1:  # faster
             return rows // self.batch_rows, rows % self.batch_rows
         ends_P, counts_P = (ops.constant(self._in_cycle[:, at]) for at in range(2))

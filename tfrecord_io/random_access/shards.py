@@ -57,7 +57,7 @@ class ShardFiles:
         return self.storage.path(self._shards[shard].name)
 
     def locate(self, row: int) -> tuple[int, int]:
-        """Return the number of the shard that contains a row, and the row's number in that shard."""
+        """Return the shard that contains a row, and the row's number in it."""
         shard = bisect.bisect_right(self._ends_S, row)
         return shard, row - (int(self._ends_S[shard - 1]) if shard else 0)
 
