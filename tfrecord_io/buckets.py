@@ -60,8 +60,7 @@ def read(
         seed: this and all further arguments are as in `reader.Data.input_fn`.
 
     Raises:
-        ReaderError: all rows have one length, the split is missing or empty, or the replicas cannot share a batch
-            equally.
+        ReaderError: all rows have one length, the split is missing or empty, or replicas cannot share a batch equally.
     """
     host_plan.check_seed(seed)
     host_plan.check_positive("replicas", replicas)
@@ -110,13 +109,13 @@ class Buckets:
         return tuple(self.parts)
 
     def rows(self, length: int) -> int:
-        """Return the number of rows in a batch of one row length. Raises: ReaderError if no rows have this length."""
+        """Return the number of rows in a batch. Raises: ReaderError if no rows have this length."""
         self._part(length)
         return self.batch_rows[length]
 
     @property
     def steps_per_epoch(self) -> int:
-        """Number of steps in a pass over the examples: exact in evaluation; in training an average, at least 1."""
+        """Steps per pass over the examples: exact in evaluation; in training an average, at least 1."""
         if not self.training:
             return sum(self._evaluation_steps)
         return max(1, round(sum(data.num_examples(self.split) / self.rows(at) for at, data in self.parts.items())))
@@ -124,7 +123,7 @@ class Buckets:
     def input_fn(
         self, length: int, *, start_step: SupportsIndex = 0
     ) -> Callable[[tf.distribute.InputContext], tf.data.Dataset]:
-        """Return the input function for rows of one length, beginning at step `start_step` of the schedule.
+        """Return the input function for rows of one length, from step `start_step` of the schedule on.
 
         Raises: as `rows` and `reader.Data.input_fn`.
         """
@@ -211,7 +210,7 @@ class Buckets:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rounds:
-    """Arithmetic of training rounds. `rows`: rows of each length. `batch_rows`: rows per batch of each length.
+    """Arithmetic of training rounds. `rows`, `batch_rows`: rows of each length, in all and per batch.
 
     A round is one pass over all rows, with its batches in random order. A pass is seldom a whole number of batches, so
     the first r rounds have floor(r * rows / batch_rows) batches of a length.
@@ -221,11 +220,10 @@ class Rounds:
     batch_rows: tuple[int, ...]
 
     def batches_before(self, number: int) -> tuple[int, ...]:
-        """Return the number of batches of each length before round `number`."""
         return tuple(number * rows // batch for rows, batch in zip(self.rows, self.batch_rows, strict=True))
 
     def locate(self, step: int) -> tuple[int, int]:
-        """Return the round that contains a step, and the number of earlier steps in that round."""
+        """Return the round that contains a step, and the number of earlier steps in it."""
         number = bisect.bisect_right(range(1 << 62), step, key=lambda past: sum(self.batches_before(past))) - 1
         return number, step - sum(self.batches_before(number))
 

@@ -41,9 +41,9 @@ __all__ = [
 
 
 class PrepError(Exception):
-    """Base class of all errors, without secrets.
+    """Base class of all errors.
 
-    `cause` describes the problem, its place and the expected value; `remedy` says how to solve the problem.
+    `cause` describes the problem, its place and the expected value; `remedy` says how to solve it. Secrets are removed.
     """
 
     def __init__(self, cause: str, *, remedy: str = "") -> None:
@@ -84,7 +84,7 @@ class RowsRejectedError(PrepError):
 
 
 class LedgerError(PrepError):
-    """Used, rejected and filtered rows do not add up to the input rows. This is always a bug in this library."""
+    """Used, rejected and filtered rows do not add up to the input rows: a bug in this library."""
 
 
 class OutputError(PrepError):

@@ -72,9 +72,7 @@ def encode(columns: Mapping[str, np.ndarray], schema: Schema) -> Payloads:
 
 
 def decode(payloads: Payloads, schema: Schema, *, place: str) -> dict[str, np.ndarray]:
-    """Decode N records into one array per feature, in the schema's order.
-
-    Returns: arrays [N, *shape] of int64 or float32; for text and bytes, object arrays [N].
+    """Decode N records into arrays [N, *shape] of int64 or float32; for text and bytes, object arrays [N].
 
     Raises: CorruptRecordError if a record is damaged. The message names `place` and the first damaged record.
     """

@@ -49,8 +49,7 @@ def require_regular(path: str) -> None:
 def file_outside(folder: str) -> str | None:
     """Describe the first tokenizer setting that names an existing file outside the folder, or return None.
 
-    `transformers` opens the files that some settings name ("vocab", "merges"), and saves their content with the
-    tokenizer.
+    `transformers` opens such files ("vocab", "merges"), and saves their content with the tokenizer.
     """
     for name in ARGUMENTS:
         try:
@@ -67,7 +66,7 @@ def file_outside(folder: str) -> str | None:
 
 
 def is_inside(path: str, folder: str | os.PathLike[str]) -> bool:
-    """Return whether a path leads into the folder, or into the Hub cache's `blobs`, which the folder may link to."""
+    """Return whether a path leads into the folder, or into the Hub cache's `blobs` that it may link to."""
     roots = map(os.path.realpath, (folder, os.path.join(folder, "..", "..", "blobs")))
     return any(os.path.commonpath([root, os.path.realpath(path)]) == root for root in roots)
 

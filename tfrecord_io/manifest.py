@@ -87,13 +87,13 @@ def digest(manifest: Manifest) -> str:
 
 
 def dump(manifest: Manifest) -> bytes:
-    """Return the canonical UTF-8 text: JSON with sorted keys, two spaces of indent, and plain lists on one line."""
+    """Return the canonical UTF-8 JSON: sorted keys, two spaces of indent, and plain lists on one line."""
     document = _to_json(manifest)
     return _canonical({**document, _SEAL: _seal(document)})
 
 
 def has_room(names: Mapping[str, int]) -> bool:
-    """Return whether a manifest of these shards is below the size limit. `names`: number of shards by typical name."""
+    """Return whether a manifest is below the size limit. `names`: number of shards by typical name."""
     return sum((len(name) + _SHARD_BYTES) * shards for name, shards in names.items()) < MOST_BYTES
 
 
@@ -131,10 +131,10 @@ def parse(content: bytes | str, *, place: str = FILE_NAME) -> Manifest:
 def open_manifest(
     folder: str, name: str, *, read: Callable[..., bytes], sizes: Callable[[Collection[str]], Mapping[str, int | None]]
 ) -> Manifest:
-    """Read a folder's manifest, and check that no shard is missing or truncated.
+    """Read a folder's manifest, and check the sizes of its shards.
 
-    `read(name, most=...)` returns at most `most` bytes of a file. `sizes(names)` returns the size in bytes of each file
-    that exists, or None if unknown. Both functions may raise OSError.
+    `read(name, most=...)` returns at most `most` bytes of a file. `sizes(names)` returns the size of each file that
+    exists, or None if unknown. Both may raise OSError.
 
     Raises:
         ReaderError: the manifest or a shard is missing, or a shard has a wrong size.

@@ -7,7 +7,7 @@
     mixed.dataset("train", global_batch_size=1024)                for Keras fit
 
 Rates are proportional to weights, or to (number of examples) ** (1 / temperature). They hold at every step: each
-dataset has supplied its share of the rows so far, to within one row (with several hosts, to within two rows on each).
+dataset has supplied its share of the rows so far, to within one row (with several hosts, two rows on each).
 Each dataset has its own epochs and shuffling (by `source_seed`), as if it were read alone.
 
 Stages change the weights at global steps, which may add one or two rows to these differences. Each dataset continues
@@ -42,8 +42,8 @@ class Mixture(InputFunctions):
     """Several opened datasets, read as one (see `InputFunctions`).
 
     datasets: the datasets by name. A dataset's order depends on its name.
-    stages: instead of weights: {first step: weights}, from step 0 on. A weight may be 0 in some stages. To combine a
-        temperature with stages, take the weights from the `rates` of a mixture with that temperature.
+    stages: instead of weights: {first step: weights}, from step 0 on. A weight may be 0 in some stages. To combine
+        stages with a temperature, take weights from the `rates` of a mixture with that temperature.
     most_epochs: maximum number of epochs of some datasets; see `steps` of `input_fn`.
     temperature, maximum: instead of weights, rates by size (`mixing_plan.rates`). By default, rates are proportional to
         the numbers of examples.
@@ -52,7 +52,7 @@ class Mixture(InputFunctions):
 
     Without `shuffle`, the datasets share the usual number of open shards and the usual window (`Shuffle.shared`).
 
-    Raises: ReaderError if the datasets do not fit together (`common_manifest`) or the weights are invalid.
+    Raises: ReaderError if the datasets do not fit together, or the weights are invalid.
     """
 
     datasets: Mapping[str, Data]
@@ -81,7 +81,7 @@ class Mixture(InputFunctions):
         object.__setattr__(self, "root", " + ".join(data.root for data in self.datasets.values()))
 
     def rates(self, split: str, *, step: int = 0) -> dict[str, float]:
-        """Return each dataset's share of the training rows at a step. The shares add up to 1.
+        """Return each dataset's share of the training rows at a step, 1 in total.
 
         Raises: ReaderError if a dataset has no such split, or the split is empty.
         """
@@ -97,7 +97,7 @@ class Mixture(InputFunctions):
         """Return {"rows": ..., "tokens": ..., "epochs": ...} of each dataset in the first `steps` global batches.
 
         Rows are exact for order="global"; otherwise each host may differ by two rows. Tokens are an estimate from the
-        dataset's mean number per example, without padding. Raises: as `rates`.
+        dataset's mean, without padding. Raises: as `rates`.
         """
         rows_K = self._schedule(split, global_batch_size).rows_before(steps)
         return {

@@ -77,7 +77,7 @@ class Data(InputFunctions):
         return f"Data({root!r}: {splits} examples; {textwrap.shorten(features, 145, placeholder=' …')})"
 
     def steps_per_epoch(self, split: str, *, global_batch_size: int) -> int:
-        """Return the number of whole global batches per epoch, or 1 if the split is smaller than a batch."""
+        """Return the number of whole global batches per epoch, at least 1."""
         host_plan.check_positive("global_batch_size", global_batch_size)
         return max(1, self.num_examples(split) // global_batch_size)
 

@@ -60,7 +60,7 @@ _WIDE = {"int64": "int32", "uint64": "uint32", "float64": "float32"}
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """A problem at an operation, path or component. If the problem is not `fatal`, the input works but is slower."""
+    """A problem at an operation, path or component. If it is not `fatal`, the input works, but slower."""
 
     kind: str
     place: str
@@ -76,7 +76,7 @@ def check(
 
     Args:
         tpu: "vm" if this program runs on the TPU's hosts, otherwise "node".
-        num_replicas: number of cores that train together; 8 on v2-8 and v3-8.
+        num_replicas: number of cores that train together, 8 on v2-8.
         num_hosts: number of machines with these cores.
         batch: "global" if the strategy divides an element (Keras fit, experimental_distribute_dataset), "per_replica"
             if an element is one replica's part (distribute_datasets_from_function).
@@ -105,7 +105,7 @@ def check_data(
 
     Arguments are as in `check` and `Data.input_fn`. An error of the reader becomes a finding.
 
-    Raises: ReaderError for invalid arguments.
+    Raises: as `check`.
     """
     _check_arguments(tpu=tpu, num_replicas=num_replicas, num_hosts=num_hosts, batch="per_replica")
     place = f"{data.root}, split {split!r}"

@@ -71,10 +71,10 @@ class RoleSpec:
     values: vocabulary "ids", a "mask" of 0 and 1, numbers "from 0" on, or "any".
     padding: the value on padding; "pad" is the tokenizer's pad id, None means that the value varies.
     side: the token sequence that the values belong to.
-    feature_name: the usual name of the feature; "" if it is the same as the role.
+    feature_name: the usual name of the feature; "" if it is the role.
     marks_tokens: whether values are 0 on padding and nowhere else.
     marks_learned: whether values are 1 on the tokens to learn.
-    exported_as: the column in Parquet exports; None for the feature's name, "" if other columns imply the values.
+    exported_as: the column in Parquet exports; None for the feature's name, "" for no column, if others imply it.
     """
 
     meaning: str
@@ -210,7 +210,7 @@ MOST_VALUES = 1 << 24
 MOST_VALUE_BYTES = 1 << 20
 _MOST_DIMENSIONS = 8
 _MOST_BYTES = {"int64": 10, "float32": 4, "string": MOST_VALUE_BYTES, "bytes": MOST_VALUE_BYTES}
-# Maximum bytes of a map entry besides name and values: tags, and lengths of up to 5 bytes.
+# Maximum bytes of a map entry besides name and values: tags and lengths.
 _MOST_FRAMING = 64
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]{0,127}\Z")
@@ -281,7 +281,7 @@ class Feature:
 class Schema:
     """Features of a dataset, in the reader's order.
 
-    Raises: SchemaError for a schema without features, a repeated name, or more than 2^24 values per record.
+    Raises: SchemaError for no features, a repeated name, or more than 2^24 values per record.
     """
 
     features: tuple[Feature, ...]
@@ -350,7 +350,7 @@ class Schema:
         return self._of_side(side, lambda spec: spec.values == "ids")
 
     def mask_of(self, side: Side) -> Feature | None:
-        """Return the feature that is 1 on the tokens of `side` and 0 on padding, or None if no record stores it."""
+        """Return the feature that is 1 on the tokens of `side` and 0 on padding, or None if none is stored."""
         return self._of_side(side, lambda spec: spec.values == "mask" and spec.marks_tokens)
 
     def loss_mask_of(self, side: Side) -> Feature | None:

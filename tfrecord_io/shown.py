@@ -29,8 +29,7 @@ _TOKEN = re.compile(
     r"|\b(?:Bearer|bearer|BEARER)\s+[^\s'\",;]+"
 )
 
-# C1 controls, separators, direction controls, lone surrogates, and other invisible characters except the joiners of
-# emoji and Persian.
+# Invisible characters, such as lone surrogates and direction controls, except the joiners of emoji and Persian.
 _UNSEEN = (
     "\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb"
     "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e007f"
@@ -94,13 +93,13 @@ def html_table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's message, safe to print, or its class name if the message is empty."""
+    """Return the first line of an error's message, safe to print, or the error's class if there is none."""
     lines = str(error).strip().splitlines()
     return visible_line(lines[0]) if lines else type(error).__name__
 
 
 def cause_without_secrets(error: BaseException) -> BaseException | None:
-    """Return `error` for `raise ... from`, or None if the error or one of its causes contains a secret."""
+    """Return `error` for `raise ... from`, or None if it or one of its causes contains a secret."""
     seen: list[BaseException] = []
     cause: BaseException | None = error
     while cause is not None and cause not in seen:  # causes may form a cycle

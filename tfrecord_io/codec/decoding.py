@@ -24,7 +24,7 @@ class Decoder:
             taken[feature.array_dtype] += feature.num_values
         self._keys, self._entries_F4 = np.frombuffer(keys, np.uint8), np.array(entries, np.int64).reshape(-1, 4)
         self._num_ints, self._num_floats, self._num_bytes = taken.values()
-        # The position of each feature's first value among the row's values of the same dtype.
+        # Position of each feature's first value among a row's values of this dtype.
         self._places = [(feature, starts[feature.name]) for feature in schema.features]
 
     def read(self, data: np.ndarray, begins_N: np.ndarray, ends_N: np.ndarray) -> tuple[int, dict[str, np.ndarray]]:
@@ -60,7 +60,7 @@ class Decoder:
 
 
 def damage(record: bytes, schema: Schema) -> str:
-    """Describe the damage in a serialized Example and its position, or return "" if there is no damage."""
+    """Describe the damage in a serialized Example and its position, or return "" if there is none."""
     data = frozen(np.frombuffer(record, np.uint8))
     position, end = _take_size(data, 0, 0x0A, len(data))
     if position < 0 or end != len(data):

@@ -3,9 +3,8 @@
 An Example has one entry per feature. E, K, V, W and P are varints, each the number of bytes in the part that follows:
 
     0a E  0a K name  12 V  1a|12|0a W  0a P  payload
-    │     └─ `key` ────┘   │           └ packed values: varints (int64_list, 1a) or 4 bytes each (float_list, 12),
-    │                      │             or the single value of a bytes_list (0a)
-    └ entry of the map     └ Feature: kind of list
+          └─ `key` ────┘   └ kind of list: int64_list (1a, varints), float_list (12, 4 bytes per value) or
+                             bytes_list (0a, a single value)
 """
 
 import functools
@@ -39,7 +38,7 @@ def in_order(schema: Schema) -> list[Feature]:
 
 
 def key(feature: Feature) -> bytes:
-    """Return the bytes that are the same in every entry of a feature: the key's tag, size and name; the value's tag."""
+    """Return the constant bytes of a feature's entries: the key's tag, size and name; the value's tag."""
     name = feature.name.encode()
     size = [len(name)] if len(name) < 0x80 else [len(name) & 0x7F | 0x80, len(name) >> 7]  # names have up to 128 bytes
     return bytes([0x0A, *size]) + name + b"\x12"
@@ -147,7 +146,7 @@ def _put_varint(out: np.ndarray, position: int, value: int) -> int:
 
 @jit
 def count_bytes(values_NL: np.ndarray, payloads_N: np.ndarray) -> None:
-    """Set `payloads_N` to the number of bytes that each row takes as varints."""
+    """Set `payloads_N` to each row's number of bytes as varints."""
     length = np.uint64(values_NL.shape[1])
     for row in range(len(payloads_N)):
         size = np.int64(length)

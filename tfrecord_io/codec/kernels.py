@@ -1,4 +1,4 @@
-"""Shared kernels (compiled loops): loads and stores, crc32c, and TFRecord frames.
+"""Shared kernels (compiled loops): loads, stores, crc32c and TFRecord frames.
 
 Kernels release the GIL, don't check bounds and never raise. A kernel returns the position of damage, and slower Python
 code finds the cause. Inputs are read-only, so that each element type is compiled once. Inner loops use unsigned
@@ -31,7 +31,7 @@ def jit(function: _Function) -> _Function:
 
 
 def frozen(array: np.ndarray) -> np.ndarray:
-    """Return a read-only view of `array`. If the array is strided, misaligned or byte-swapped, copy it first."""
+    """Return a read-only view of `array`, copied if it is strided, misaligned or byte-swapped."""
     native = array.astype(array.dtype.newbyteorder("="), copy=False)
     view = np.require(native, requirements=["C", "A"]).view()
     view.flags.writeable = False
@@ -110,7 +110,7 @@ _CRC = _crc_tables()
 def crc32c(data: np.ndarray, start: int, stop: int) -> int:
     """Return the CRC-32C of data[start:stop], by table lookup.
 
-    The x86 instruction for it would save about 1 % of a build, on x86 only.
+    The x86 instruction for it would save about 1 % of a build.
     """
     at, crc = start, np.uint32(0xFFFFFFFF)
     while at + 8 <= stop:
@@ -179,8 +179,8 @@ def find_frames(
 ) -> int:
     """Set `begins_N` and `ends_N` to the bounds of N records. Record n is `skips_N[n]` frames after byte `starts_N[n]`.
 
-    Returns: the first n with a frame that is damaged or extends past byte `stops_N[n]`, or N. Without `check`, crcs are
-        ignored.
+    Returns: the first n with a frame that is damaged or extends past byte `stops_N[n]`, or N if there is none. Without
+        `check`, crcs are ignored.
     """
     for n in range(len(starts_N)):
         end = starts_N[n] - 4

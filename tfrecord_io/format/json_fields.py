@@ -1,7 +1,7 @@
 """Validate the JSON files of a dataset, which may be untrusted.
 
 Functions return a valid value and raise ValueError for an invalid one, KeyError for a missing field. Callers catch
-these exceptions (`WRONG`) and raise an error that names the file.
+both (`WRONG`) and name the file.
 """
 
 import collections.abc
@@ -159,7 +159,7 @@ def _first_decoded(hints: list[Any], value: Any) -> Any:
 
 
 def checked(value: Any, needed: Mapping[str, Any], others: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return a JSON object after a check of its fields: all `needed` ones, and any in `others`."""
+    """Return a JSON object after a check of its fields: all in `needed`, and those in `others` if present."""
     fields = mapping(value)
     for name, hint in {**needed, **(others or {})}.items():
         if name in needed or name in fields:
@@ -168,7 +168,7 @@ def checked(value: Any, needed: Mapping[str, Any], others: Mapping[str, Any] | N
 
 
 def object_of(kind: Any, document: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Convert the fields in `names` to their types in the dataclass `kind`. Leave out fields that are missing."""
+    """Convert the fields in `names` to their types in dataclass `kind`, without missing fields."""
     hints = _hints(kind)
     return {name: decoded(hints[name], document[name]) for name in names if name in document}
 

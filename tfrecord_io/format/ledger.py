@@ -2,8 +2,7 @@
 
     rows_in  =  rows_used  +  rejected by reason  +  filtered by reason
 
-`rejected` counts unusable rows. `filtered` counts rows that the user asked to leave out. docs/format.md lists the
-reasons.
+`rejected` counts unusable rows, `filtered` counts rows left out on request. docs/format.md lists the reasons.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ def is_filtered(reason: str) -> bool:
 class Ledger:
     """Numbers of input rows, in total and by reason for rejection or filtering.
 
-    tokens_cut: tokens of used rows that are in no record, since they were truncated (`pad`) or left over (`concat`).
+    tokens_cut: tokens of used rows that were truncated (`pad`) or left over (`concat`).
     fim: numbers of rows for fill-in-the-middle training, by kind (docs/format.md).
     """
 
@@ -117,7 +116,7 @@ _OF_SHARD = {each.name: each.default for each in dataclasses.fields(Shard) if ea
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Shards(Sequence[Shard]):
-    """Shards of a split, with one list per field instead of one object per shard: a million shards load in seconds."""
+    """Shards of a split, as one list per field: a million shards load in seconds."""
 
     name: Names
     num_bytes: Counts
@@ -185,7 +184,7 @@ class Shards(Sequence[Shard]):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LabelRange:
-    """Range of integer labels without names. `distinct` is the number of different labels, or None if unknown."""
+    """Range of integer labels without names. `distinct`: number of different labels, None if unknown."""
 
     smallest: int
     largest: int
@@ -205,7 +204,7 @@ class LabelRange:
         return f"{values} from {self.smallest} to {self.largest}"
 
     def joined(self, other: LabelRange) -> LabelRange:
-        """Return the range that spans both ranges. Set `distinct` only if one has every integer of the result."""
+        """Return the range that spans both. Set `distinct` only if one has every integer of the result."""
         smallest, largest = min(self.smallest, other.smallest), max(self.largest, other.largest)
         whole = LabelRange(smallest=smallest, largest=largest, distinct=largest - smallest + 1)
         return whole if whole in (self, other) else dataclasses.replace(whole, distinct=None)
@@ -213,14 +212,14 @@ class LabelRange:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Split:
-    """Shards of a split, in order. `labels`: the range of the labels if they are integers without names, else None."""
+    """Shards of a split, in order. `labels`: their range if they are integers without names, else None."""
 
     shards: Sequence[Shard]
     labels: LabelRange | None = None
 
     @classmethod
     def from_json(cls, value: Any) -> Split:
-        """Parse a split. Raises: ValueError or KeyError if the JSON is invalid, or its totals contradict its shards."""
+        """Parse a split. Raises: ValueError or KeyError if the JSON is invalid, or contradicts itself."""
         fields = mapping(value)
         split = cls(shards=decoded(Shards, fields["shards"]), labels=decoded(LabelRange | None, fields.get("labels")))
         for name in ("num_examples", "num_bytes", "num_tokens"):

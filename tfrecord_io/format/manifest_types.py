@@ -38,7 +38,7 @@ def former_name(generation: int) -> str:
 
 
 def folder_and_name(path: str) -> tuple[str, str]:
-    """Return the dataset's folder and the manifest's file name for a path like `out` or `out/manifest-0.json`."""
+    """Return the folder and the manifest's name for a path like `out` or `out/manifest-0.json`."""
     folder, _, name = path.rpartition("/")
     return (
         (folder or path[: -len(name)] or ".", name)
@@ -80,7 +80,7 @@ def _plain(needed: Mapping[str, Any] | None = None, **others: Any) -> Any:
 class Generation:
     """Shards that one build or append added to a dataset.
 
-    fingerprint: a hash of everything that determines the shards' bytes.
+    fingerprint: a hash of all that determines the shards' bytes.
     tasks: number of tasks that wrote the shards, by split.
     rows: the source rows that were read, by split, as ranges [start, stop).
     """
@@ -92,7 +92,7 @@ class Generation:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenizerFacts:
-    """Properties of the tokenizer that a trainer needs. The id of a missing special token is None.
+    """Properties of the tokenizer that a trainer needs. Ids of missing special tokens are None.
 
     sentinel_ids: ids of T5's tokens <extra_id_0>, <extra_id_1>, ....
     """
@@ -114,7 +114,7 @@ class TokenizerFacts:
 
     @property
     def end_id(self) -> int | None:
-        """Id of the token that ends a generated text: EOS, or [SEP] if the tokenizer has no EOS."""
+        """Id of the token that ends a generated text: EOS, otherwise [SEP]."""
         return self.sep_id if self.eos_id is None else self.eos_id
 
 
@@ -122,7 +122,7 @@ class TokenizerFacts:
 class Manifest:
     """Everything a reader needs to know of a dataset.
 
-    `layout`, `source`, `options`, `engines` and `versions` are JSON objects. `generations` is empty before any append.
+    `generations` is empty before any append.
     """
 
     name: Name
@@ -150,7 +150,7 @@ class Manifest:
 
     @property
     def bucket_lengths(self) -> tuple[int, ...]:
-        """Row lengths of a dataset with rows of several lengths, ascending; empty for other datasets."""
+        """Row lengths, ascending, if there are several; otherwise empty."""
         return tuple(self.layout.get("bucket_lengths", ()))
 
     def bucket(self, length: int) -> Manifest:
@@ -176,7 +176,7 @@ class Manifest:
 
     @property
     def multi_hot_size(self) -> int:
-        """Number of classes if labels are vectors of 0 and 1, one value per class; 0 for other labels."""
+        """Number of classes if labels are vectors of 0 and 1; 0 for other labels."""
         label = self.schema.with_role("label")
         return label.num_values if label is not None and label.shape else 0
 
@@ -188,7 +188,7 @@ class Manifest:
 
 
 def contradictions(manifest: Manifest) -> Iterator[str]:
-    """Yield a message for each contradiction. Use only the first message: later checks rely on earlier ones."""
+    """Yield a message for each contradiction. Use only the first: later checks rely on earlier ones."""
     if manifest.schema.row_ids is None:
         yield "no token ids, expected a feature of role 'token_ids', or of 'chosen_ids' and 'rejected_ids'"
     for side in ("chosen", "rejected"):

@@ -89,10 +89,10 @@ class InputFunctions(abc.ABC):
         An element is one replica's part of a global batch.
 
         Args:
-            global_batch_size: number of rows per step over all replicas, a multiple of the number of replicas.
+            global_batch_size: number of rows per step over all replicas, a multiple of their number.
             seed: determines the order of the rows and the objective's random choices. With order="hosts", both also
                 depend on the number of hosts.
-            objective: see `tfrecord_io.objectives`. By default, elements are dicts of features.
+            objective: see `tfrecord_io.objectives`; by default, elements are dicts of features.
             training: True: endless, shuffled; False: every example once, in order; None: True only for split "train".
             shuffle: how far rows are shuffled in training.
             order: "hosts": each host shuffles its share of the shards. "global": a global batch depends only on seed
@@ -100,8 +100,8 @@ class InputFunctions(abc.ABC):
                 gzip shards lack. In either order, an epoch has every row once.
             start_step: number of global batches to skip. The next batches are as in a run from step 0 with the same
                 arguments, hosts and replicas. Shards without an index (gzip) are read from their start.
-            steps: number of steps in the whole training run, for a mixture with `most_epochs`: an error if a dataset
-                would reach its maximum earlier. Without `steps`, the batches end there.
+            steps: number of steps in the whole training run. A mixture with `most_epochs` raises an error if a dataset
+                would reach its maximum earlier; without `steps`, its batches end there.
             keep: names of text or bytes columns to add to the elements, string [B]; no TPU accepts strings. With an
                 objective, `keep` may name any features, and elements are (inputs, labels, weights, {name: values}).
             names: new names of the inputs, {current name: new name}, or "keras-hub" for the names in KerasHub's models.
@@ -141,7 +141,7 @@ class InputFunctions(abc.ABC):
         return lambda context: renamed(batch_graph.build(request, _host(context)), names)
 
     def dataset(self, split: str, *, global_batch_size: int, **options: Any) -> tf.data.Dataset:
-        """Return a dataset of global batches, for Keras in one process. `options`: other arguments of `input_fn`."""
+        """Return global batches for Keras in one process. `options`: other arguments of `input_fn`."""
         return self.input_fn(split, global_batch_size=global_batch_size, **options)(tf.distribute.InputContext())
 
     def _kept(self, keep: Sequence[str], *, objective: Objective | None) -> tuple[str, ...]:

@@ -1,13 +1,13 @@
-"""Read training records in the global order: each host reads its part of every global batch.
+"""Read training records in the global order.
 
 The graph contains the byte offset of each block of 64 records, 12.5 MB for 100 million records. A split of up to 64 MB
 is read once and kept as serialized records instead.
 
 CPU microseconds per row of 512 tokens from a local disk, on one of H hosts. Each host searches the whole window:
 
-    global batch 256       H = 1    2    4    8        global batch 2,048     H = 8
-    order of hosts        10.4 11.2 12.4 14.7                                10.9
-    global order          11.4 11.8 16.1 20.7                                12.4
+    global batch 256       H = 1    8        global batch 2,048     H = 8
+    order of hosts        10.4 14.7                                10.9
+    global order          11.4 20.7                                12.4
 """
 
 import concurrent.futures
@@ -35,7 +35,7 @@ _INDEX_REQUESTS = 32
 
 
 def training(request: InputRequest, columns: range) -> tf.data.Dataset:
-    """Return an endless dataset of the records at positions `columns` of global batches: string [n], with varying n."""
+    """Return the endless records at positions `columns` of global batches: string [n], with varying n."""
     schedule = mixing_plan.schedule(request.rates, rows=request.global_batch_size)
     stages = [stage for stage in schedule if stage.last > request.start_step]
     alone = len(request.sources) == 1
@@ -105,8 +105,8 @@ class _Streams:
     def __init__(
         self, *, sources: Sequence[SplitShards], orders: Sequence[GlobalOrder], columns: range, start_step: int
     ) -> None:
-        # `orders` has the orders of all datasets in the first stage, then in the second, .... All datasets are held
-        # in memory, or none is. One function makes all streams, as in `record_order.training_batches`.
+        # `orders` has the orders of all datasets in the first stage, then in the second, and so on. All datasets are
+        # held in memory, or none is. One function makes all streams, as in `record_order.training_batches`.
         self._columns, self._num_sources = columns, len(sources)
         # The graph for a stage that begins within a window also serves other stages.
         self._order = next((order for order in orders if order.earlier is not None), orders[0])
@@ -114,7 +114,6 @@ class _Streams:
         for order in orders:
             step = max(order.stage.first, start_step)
             window, begun = order.begin(order.rows_before(step), first=columns.start, last=columns.stop)
-            # After the last window of a stage, if the stage ends.
             end = order.begin(order.end_row - 1)[0] + 1 if order.end_row < ENDLESS else ENDLESS
             counts_P = order.counts(columns.start, columns.stop)
             counts_P = np.roll(counts_P, -((step - order.stage.first) % len(counts_P)))

@@ -1,4 +1,4 @@
-"""Arithmetic of reading, without TensorFlow: each host's records, the number of steps, and resuming at a step.
+"""Arithmetic of reading, without TensorFlow: shares of hosts, steps, and resuming.
 
 Each of H hosts has a piece of an epoch's N rows. In the first e epochs, host h has (e N + h) // H rows, so each row
 comes once per epoch, and no host is more than a row ahead of another.
@@ -40,7 +40,7 @@ Order = Literal["hosts", "global"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Host:
-    """Host number `index` of the `count` hosts that read the input. It feeds `replicas` devices."""
+    """Host number `index` of `count` hosts. It feeds `replicas` devices."""
 
     index: int = 0
     count: int = 1
@@ -74,7 +74,7 @@ class Shuffle:
             check_positive(name, value)
 
     def shared(self, count: int) -> Shuffle:
-        """Divide open shards and window among `count` streams: at least 4 shards and 1,024 records for each."""
+        """Divide the open shards and the window among `count` streams: at least 4 shards and 1,024 records each."""
         window = max(_LEAST_WINDOW, -(-self.window // count))
         cycle_length = max(_LEAST_OPEN_SHARDS, -(-self.cycle_length // count))
         return dataclasses.replace(self, cycle_length=cycle_length, window=window)
@@ -124,7 +124,7 @@ def element_rows(global_batch_size: int, host: Host) -> int:
 
 
 def share(num_rows: int, host: Host, *, epoch: Any) -> tuple[Any, Any]:
-    """Return the start and stop of the rows of an epoch that a host reads, as tensors if `epoch` is a tensor."""
+    """Return the start and stop of a host's rows of an epoch, as tensors if `epoch` is a tensor."""
 
     def before(index: int, epochs: Any) -> Any:
         rest = epochs * num_rows % host.count + index - host.count
@@ -158,7 +158,7 @@ def computes_mask(schema: Schema) -> bool:
 def resume(
     shard_rows: np.ndarray, *, cycle_length: int, block_length: int, row: int
 ) -> tuple[np.ndarray, np.ndarray, int]:
-    """Compute how to go on reading interleaved shards, of `shard_rows` int64 [N], at row `row` of the output.
+    """Compute how to go on reading interleaved shards, of `shard_rows` rows (int64 [N]), at row `row` of the output.
 
     Returns: the shards that remain, in their new order, and the first row to read of each, both int64 [n]; and the
         number of rows to skip in the first block.

@@ -58,7 +58,7 @@ class Training:
 
     @property
     def settings(self) -> np.ndarray:
-        """Seed, host index, number of hosts and number of concurrent shards, int64 [4]."""
+        """Seed, host index, numbers of hosts and of concurrent shards, int64 [4]."""
         cycle_length = min(self.shuffle.cycle_length, len(self.source.paths))
         return np.array([self.source.seed, self.host.index, self.host.count, cycle_length], np.int64)
 
@@ -115,7 +115,7 @@ def training_batches(
         **{f"left{at}": [pieces[at] for _, pieces, _ in begun] for at in range(4)},
     )
     is_begun = any(len(pieces[0]) for _, pieces, _ in begun)
-    buffer_size = max(shard_reading.LEAST_READ_BYTES, shard_reading.READ_BYTES // count)  # for all sources
+    buffer_size = max(shard_reading.LEAST_READ_BYTES, shard_reading.READ_BYTES // count)
 
     def batches(stage: tf.Tensor) -> tf.data.Dataset:
         counts_PK = of_stage[stage]["rows_PK"]
@@ -150,7 +150,7 @@ def training_batches(
 
 
 def in_stages(batches: Callable[[tf.Tensor], tf.data.Dataset], number: int) -> tf.data.Dataset:
-    """Concatenate the batches of `number` stages. `batches` takes a stage's number as a scalar int64 tensor."""
+    """Concatenate the batches of `number` stages. `batches` takes a stage's number, int64 []."""
     # AutoGraph would take seconds.
     batches = tf.autograph.experimental.do_not_convert(batches)
     return batches(tf.constant(0, tf.int64)) if number == 1 else tf.data.Dataset.range(number).flat_map(batches)
@@ -192,13 +192,13 @@ def _windows(
     first: Any = 0,
     skip: Any = 0,
 ) -> tf.data.Dataset:
-    # `first` is the number of the first window, `skip` the number of rows to skip in the first block.
+    # `first`: number of the first window. `skip`: rows to skip in the first block.
 
     def permute(at: tf.Tensor, serialized_W: tf.Tensor) -> tf.Tensor:
         stream = random_stream(settings[0], _WINDOW_ORDER, settings[1], epoch, at)
         return tf.random.experimental.stateless_shuffle(serialized_W, stream)
 
-    # Interleaving blocks takes 5 microseconds per record, interleaving records takes 7.
+    # Interleaving blocks takes 5 us per record, interleaving records 7 us.
     blocks = tf.data.Dataset.from_tensor_slices(pieces).interleave(
         lambda *piece: read(*piece).batch(shuffle.block_length),
         cycle_length=settings[3],

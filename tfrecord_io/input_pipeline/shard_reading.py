@@ -79,7 +79,7 @@ class SplitShards:
 def pieces(paths_S: tf.Tensor, rows_S: tf.Tensor, first: Any, last: Any) -> tuple[tf.Tensor, ...]:
     """Return the parts of shards that contain the rows [first, last).
 
-    Returns: path, rows of the shard, first row and number of rows of each of n parts: string [n] and three int64 [n].
+    Returns: path, rows of the shard, first row and number of rows of n parts: string [n], and three int64 [n].
     """
     begins_S = tf.cumsum(rows_S, exclusive=True)
     firsts_S, lasts_S = (tf.clip_by_value(tf.cast(at, tf.int64) - begins_S, 0, rows_S) for at in (first, last))

@@ -1,8 +1,8 @@
 """Merge the manifests of datasets that can share a batch.
 
-The datasets need the same tokenizer and the same features: names, dtypes, shapes and roles. Sources, sizes, storage,
-meanings and order of features may differ, and so may constants (which are then read from the records) and label names
-(if no objective learns the labels).
+The datasets need the same tokenizer and the same features: names, dtypes, shapes and roles. All else may differ, also
+the order of features, constants (which are then read from the records) and label names (if no objective learns the
+labels).
 """
 
 from __future__ import annotations

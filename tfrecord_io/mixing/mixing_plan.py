@@ -10,7 +10,7 @@ schedule repeats a cycle of elements with whole numbers of rows. With rates 0.5,
 
 After n elements, a dataset has had its quota of n * B * rate rows, to within one. Row j is released when the quota
 exceeds j - 1, and due when the quota reaches j. Taking rows by earliest deadline meets all deadlines (Tijdeman, The
-chairman assignment problem, Discrete Mathematics 32, 1980). Each stage has its own cycle.
+chairman assignment problem, Discrete Mathematics 32, 1980).
 """
 
 from __future__ import annotations
@@ -67,11 +67,9 @@ class Schedule(tuple[Stage, ...]):
     """Stages of a training run, in order."""
 
     def rows_before(self, element: int) -> tuple[int, ...]:
-        """Return each dataset's number of rows before an element."""
         return next(stage for stage in self if stage.last > element).rows_before(element)
 
     def from_element(self, element: int) -> Schedule:
-        """Return the rest of the schedule, from `element` on."""
         return Schedule(stage.from_element(element) for stage in self if stage.last > element)
 
     def last_within(self, most_rows: Sequence[float]) -> tuple[int, int]:
@@ -92,7 +90,7 @@ def schedule(rates: Rates, *, rows: int, elements: int = 1, host: int = 0, hosts
 
     Each host begins at another element of a cycle, so that a rare dataset does not come on all hosts at once.
 
-    Raises: ReaderError if a dataset's share is too small (see `cycle`).
+    Raises: as `cycle`.
     """
     stages: list[Stage] = []
     firsts = [step * elements for step in rates]
@@ -115,8 +113,8 @@ def rates(
     """Return each dataset's share of the rows, as {first step of a stage: {dataset: share}}.
 
     Without weights, a share is proportional to min(num_examples, maximum) ** (1 / temperature) (T5, arXiv:1910.10683,
-    section 3.5.2). At temperature 1, the default, all examples are equally frequent; higher temperatures make the
-    datasets more equal.
+    section 3.5.2). At temperature 1, the default, all examples are equally frequent; higher ones make the datasets
+    more equal.
 
     Raises: ReaderError for contradicting or invalid arguments, or missing weights.
     """

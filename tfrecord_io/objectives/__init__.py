@@ -9,14 +9,14 @@ On NumPy arrays of `random_access`, a batch or a row, objectives need no TensorF
 
     a batch of 1 row, L = 6         [CLS] a  b  c  [SEP] [PAD]
 
-    classification   inputs         [CLS] a  b  c  [SEP] [PAD]        labels [B], weights [B]
+    classification   inputs         the row                           labels [B], weights [B]
     masked_lm        inputs         [CLS] a [MASK] c [SEP] [PAD]
-                     labels         [CLS] a  b  c  [SEP] [PAD]
+                     labels         the row
                      weights          0   0  1  0    0     0          1 on tokens to predict
     gathered_…       inputs         as above, and masked_positions [2 4]
                      labels         [b [SEP]]                         the original tokens there
                      weights        [1 0]
-    causal_lm        inputs         [CLS] a  b  c  [SEP] [PAD]
+    causal_lm        inputs         the row
                      labels           a   b  c [SEP] [PAD] [PAD]      the next token
                      weights          1   1  1  1    0     0          1 if this and the next are tokens
     token_class…     labels           0   4  0  7    0     0          the class of each token

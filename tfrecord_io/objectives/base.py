@@ -25,7 +25,7 @@ Apply = Callable[[Features, Any], Result]
 
 class Objective(Protocol):
     def bind(self, manifest: Manifest) -> BoundObjective:
-        """Return the objective for a dataset's batches. Raises: ReaderError if the dataset does not support it."""
+        """Return the objective for a dataset's batches. Raises: ReaderError if it does not fit."""
         ...
 
 
@@ -46,7 +46,7 @@ class TokenFeatures:
 
     @classmethod
     def of(cls, manifest: Manifest, *, side: Side = "input") -> TokenFeatures:
-        """Return the names for a side, such as "chosen". Raises: ReaderError if the dataset has no token ids for it."""
+        """Return the names for a side. Raises: ReaderError if the dataset has no token ids for it."""
         schema = manifest.schema
         ids, stored = schema.ids_of(side), schema.mask_of(side)
         if ids is None:
@@ -149,7 +149,7 @@ def check_free(manifest: Manifest, *names: str, objective: str) -> None:
 
 
 def token_mask(features: Features, schema: Schema, ops: Any) -> Any:
-    """Compute the attention mask of rows that store none: integers [B, L], 1 on tokens, 0 on padding."""
+    """Compute the mask of rows that store none: integers [B, L], 1 on tokens, 0 on padding."""
     ids_BL = schema.values(features, "token_ids")
     assert ids_BL is not None, "the dataset has token ids"
     segments_BL, count_B = schema.values(features, "segment_ids"), schema.values(features, "num_tokens")
@@ -161,7 +161,7 @@ def token_mask(features: Features, schema: Schema, ops: Any) -> Any:
 
 
 class NumpyOps:
-    """The operations of objectives, on arrays [B, n] and with a random generator. `TensorOps` has them for tensors."""
+    """The operations of objectives, on arrays [B, n]. `TensorOps` has them for tensors."""
 
     maximum, minimum = staticmethod(np.maximum), staticmethod(np.minimum)
     arange, sort = staticmethod(np.arange), staticmethod(np.sort)
@@ -169,7 +169,7 @@ class NumpyOps:
     take = staticmethod(lambda values_BW, indices_BL: np.take_along_axis(values_BW, indices_BL, axis=1))
     total = staticmethod(lambda values_BL: values_BL.sum(axis=1))
     cumsum = staticmethod(lambda values_BL: np.cumsum(values_BL, axis=1))
-    # An array of one value, with as many rows as `like` and the same dtype.
+    # An array of one value, with the rows and dtype of `like`.
     full = staticmethod(lambda width, fill, like: np.full((len(like), width), fill, like.dtype))
     concat = staticmethod(lambda parts: np.concatenate(parts, axis=1))
     largest = staticmethod(lambda values_BL, count: np.argsort(-values_BL, axis=1)[:, :count])

@@ -22,9 +22,6 @@ def compile_args(dataset: tf.data.Dataset) -> dict[str, Any]:
     the batch size, which includes fill rows. The metric (`cross_entropy` or `squared_error`) is the exact mean over an
     evaluation; `loss` is the mean of the batch means. Needs Keras 3.12 or newer.
 
-    Args:
-        dataset: the result of `dataset(..., objective=...)`.
-
     Raises: ReaderError if elements are not (inputs, labels, weights), or are preference pairs.
     """
     spec = dataset.element_spec

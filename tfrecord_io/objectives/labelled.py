@@ -110,10 +110,10 @@ def _answer(features: base.Features, ops: Any, *, tokens: base.TokenFeatures, st
 
 
 def causal_lm() -> base.Objective:
-    """Predict the next token. Labels are [B, L]; weights are float32 [B, L], 0 at the last position of each row.
+    """Predict the next token. Labels are [B, L], weights float32 [B, L].
 
-    The weight is also 0 if the next token is padding, in another segment, or has `loss_mask` 0. For packed rows, a
-    model also needs `segment_attention_mask`, and must use the feature `positions` instead of positions in the row.
+    The weight is 0 at the end of a row, and if the next token is padding, in another segment, or has `loss_mask` 0. For
+    packed rows, a model also needs `segment_attention_mask`, and must use the feature `positions`.
     """
     return base.Unbound(_causal_lm)
 
@@ -179,7 +179,7 @@ def _target(
 
 
 def start_id(manifest: Manifest, token: StartToken | int) -> int:
-    """Return the id of a decoder's start token. Raises: ReaderError if the vocabulary has no such token."""
+    """Return the id of a decoder's start token. Raises: ReaderError if there is none."""
     facts = manifest.tokenizer
     if not isinstance(token, str):
         if isinstance(token, bool) or not 0 <= token < facts.vocab_size:

@@ -1,4 +1,4 @@
-"""Objective for preference pairs: predict the next tokens of both answers to a prompt."""
+"""Objective for preference pairs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def preference(*, prompt_length: int | None = None, answer_length: int | None = 
     With `prompt_length` P and `answer_length` A, inputs are the fields of tunix's `TrainingInput`, padded and cut as in
     MaxText (`DPODataFormatting`): `prompt_ids` and `prompt_mask`, [B, P], padded on the left; `chosen_ids`,
     `chosen_mask`, `rejected_ids` and `rejected_mask`, [B, A], padded on the right. Labels and weights are the answers'
-    ids and masks. If truncation made the two prompts of a row differ, the longer prompt is used.
+    ids and masks. If truncation made a row's prompts differ, the longer one is used.
 
     Raises:
         ReaderError: only one length is given, or a length is not positive; from `bind`, if the dataset has no pairs

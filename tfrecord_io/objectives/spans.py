@@ -1,4 +1,4 @@
-"""Span corruption, T5's objective (arXiv:1910.10683, section 3.1.4): predict hidden spans of a row.
+"""Span corruption, T5's objective: predict hidden spans of a row.
 
     a row               a  b  c  d  e  f  g  h  i  j </s> [PAD]       n = 10 tokens, without EOS
     3 noise tokens      .  .  x  x  .  .  .  x  .  .                  density 0.3, in 2 spans of mean length 1.5
@@ -43,8 +43,8 @@ def span_corruption(
     """Generate hidden spans of tokens (T5, arXiv:1910.10683, section 3.1.4), drawn again for each batch.
 
     Inputs are the ids and mask of the other tokens, int32 [B, Li], without token type ids, and `decoder_input_ids` and
-    `decoder_attention_mask`, int32 [B, Lt]. Labels are int32 [B, Lt], weights float32 [B, Lt], 0 in rows that are too
-    short to lose a token. The module docstring has formulas for Li and Lt. An EOS at the end of a row is never hidden.
+    `decoder_attention_mask`, int32 [B, Lt]. Labels are int32 [B, Lt], weights float32 [B, Lt], 0 in rows too short to
+    lose a token. The module docstring has formulas for Li and Lt. An EOS at the end of a row is never hidden.
 
     Args:
         density: share of a row's tokens to hide.

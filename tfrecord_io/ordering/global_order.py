@@ -60,7 +60,7 @@ def fits_in_memory(shards: Sequence[Shard], *, compression: str) -> bool:
 class GlobalOrder:
     """Global order of one dataset's rows in one stage. `part`: the dataset's number in a mixture, or 0.
 
-    block, window: number of rows in a block and in a window.
+    block, window: number of rows in each.
     earlier: the dataset's order in its previous stage, if this stage begins within a window of blocks.
     """
 
@@ -155,7 +155,7 @@ class GlobalOrder:
         return columns, numbers
 
     def in_batches(self, rows: Any, ops: Any) -> tuple[Any, Any]:
-        """Return the step of each row of this dataset's stream, and the row's position in the batch, both int64 [N]."""
+        """Return the step and batch position of each row of this dataset's stream, both int64 [N]."""
         if self.stage.rows_PK.shape[1] == 1:  # faster
             return rows // self.batch_rows, rows % self.batch_rows
         ends_P, counts_P = (ops.constant(self._in_cycle[:, at]) for at in range(2))
@@ -169,7 +169,7 @@ class GlobalOrder:
         return self.first_step + cycles * self._num_elements + turn, ops.total(before_NK)
 
     def counts(self, first: int, last: int) -> np.ndarray:
-        """Return how many rows of this dataset are at positions [first, last) of each batch in the cycle, int64 [P]."""
+        """Return how many rows of this dataset are at positions [first, last) of the cycle's batches, int64 [P]."""
         rows = np.arange(self.first_row, self.first_row + self._per_cycle, dtype=np.int64)
         steps, columns = self.in_batches(rows, NUMPY)
         own = (columns >= first) & (columns < last)
@@ -206,9 +206,9 @@ class GlobalOrder:
         return window, int(np.count_nonzero((columns >= first) & (columns < last)))
 
     def of_window(self, window: Any, first: int, last: int, ops: Any) -> tuple[Any, Any, Any]:
-        """Return the rows of a window at positions [first, last) of batches, sorted by step, then by position.
+        """Return a window's rows at positions [first, last) of batches, sorted by step, then position.
 
-        Returns: the rows' steps, positions and numbers, each int64 [n].
+        Returns: their steps, positions and numbers, each int64 [n].
         """
         if self.block == 1:
             begin = ops.maximum(window * self._window, self.first_row)

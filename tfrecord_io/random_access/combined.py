@@ -44,11 +44,10 @@ def global_batches(
     """Return the endless, shuffled batches of a dataset or mixture.
 
     Args:
-        rows: the rows of one dataset, or {name: rows} for several datasets, which are mixed as in `mixture.Mixture`.
+        rows: the rows of one dataset, or {name: rows} of several, mixed as in `mixture.Mixture`.
 
     Raises:
-        ReaderError: there are no rows, an argument is invalid, the datasets do not fit together, or a dataset's rate is
-            too small for this batch size.
+        ReaderError: a dataset has no rows, an argument is invalid, or the datasets do not fit together.
     """
     host_plan.check_positive("global_batch_size", global_batch_size)
     host_plan.check_seed(seed)
@@ -100,7 +99,7 @@ class GlobalBatches:
 
         Raises:
             IndexError: the step or replica does not exist.
-            ReaderError: the replicas cannot share the batch equally, or a shard cannot be read.
+            ReaderError: the replicas cannot share the batch, or a shard cannot be read.
             CorruptRecordError: a record is damaged.
         """
         batch = unfilled(self._schema, host_plan.element_rows(self._batch_rows, Host(replicas=replicas)))
@@ -124,9 +123,9 @@ class GlobalBatches:
         return numbers
 
     def origins(self, step: SupportsIndex) -> list[tuple[str, int, int]]:
-        """Return the dataset ("" without a mixture), the shard and the record that each row of a batch comes from.
+        """Return each row's dataset ("" without a mixture), shard and record.
 
-        Shards, records and steps are numbered from 0: the trainer's step 1 is step 0 here.
+        All numbers begin at 0: the trainer's step 1 is step 0 here.
         """
         origins = [("", 0, 0)] * self._batch_rows
         for name, columns, numbers in self._placed(step, replica=0, replicas=1):

@@ -1,4 +1,4 @@
-"""Read the splits of a dataset, and the rows of a split as a sequence."""
+"""Read the rows of a split as a sequence."""
 
 from __future__ import annotations
 
@@ -47,8 +47,7 @@ def open(root: str | os.PathLike[str], *, check: bool = True) -> Data:
 class Rows(ShardFiles):
     """Rows of one split, in the order of its shards; made by `random_access.open`.
 
-    Numbers are arrays of int64 or float32. Text and bytes are `str` and `bytes`; for several rows, object arrays of
-    them. To bind an objective to the rows, use their `manifest`.
+    Numbers are arrays of int64 or float32. Text and bytes are `str` and `bytes`; for several rows, object arrays.
 
     Can be pickled; threads and processes, even forked ones, may read concurrently.
     """
@@ -127,7 +126,7 @@ class Rows(ShardFiles):
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class Data(Mapping[str, Rows]):
-    """An opened dataset: a mapping from split names to `Rows`."""
+    """An opened dataset: `Rows` by split name."""
 
     storage: Storage
     manifest: Manifest

@@ -36,7 +36,7 @@ Messages = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ShardFiles:
-    """Files of one split. Can be pickled. `check`: whether to verify checksums; without an index, always verified."""
+    """Files of one split. Can be pickled. `check`: as in `random_access.open`."""
 
     storage: Storage
     manifest: Manifest
@@ -57,7 +57,7 @@ class ShardFiles:
         return self.storage.path(self._shards[shard].name)
 
     def locate(self, row: int) -> tuple[int, int]:
-        """Return the number of the shard that contains a row, and the row's number in that shard."""
+        """Return the shard that contains a row, and the row's number in it."""
         shard = bisect.bisect_right(self._ends_S, row)
         return shard, row - (int(self._ends_S[shard - 1]) if shard else 0)
 
@@ -146,7 +146,7 @@ class ShardFiles:
 
     @functools.cached_property
     def _edges(self) -> Any:
-        # The function returns a shard's edges, int64 [groups + 1].
+        # Returns a shard's edges, int64 [groups + 1].
         return functools.lru_cache(_INDEXES)(self._read_edges)
 
     def _read_edges(self, shard: int) -> np.ndarray:

@@ -54,7 +54,7 @@ class Storage(abc.ABC):
 
     @abc.abstractmethod
     def read_ranges(self, names: Sequence[str], starts_R: np.ndarray, stops_R: np.ndarray) -> tuple[np.ndarray, int]:
-        """Return ranges of bytes, concatenated, and the number of ranges before the first truncated one.
+        """Return concatenated ranges of bytes, and the number of ranges before the first truncated one.
 
         Range r has bytes [starts_R[r], stops_R[r]) of file names[r].
         """
