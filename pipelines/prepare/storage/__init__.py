@@ -186,10 +186,10 @@ def write_bytes(path: str, content: bytes, *, inside: str | None = None, replaci
 def write_atomic(path: str, chunks: Iterable[Any], *, inside: str | None = None, replacing: int | None = None) -> None:
     """Write buffers to a file that appears whole or not at all.
 
-    inside: an existing local folder. Missing folders are made only below this one, so that one deleted during a job
-    does not come back half full. Links below it are not followed. replacing: the version that may be replaced (see
-    `versions`); 0 if there must be no file. Raises: OutputError if a file of another version has different content;
-    errors of `chunks`.
+    inside: an existing local folder. Missing folders are made only below this one, so that a folder deleted during a
+        job does not come back half full. Links below it are not followed.
+    replacing: the version that may be replaced (see `versions`); 0 if there must be no file.
+    Raises: OutputError if a file of another version has different content; errors of `chunks`.
     """
     store, place = _at(path)
     failures: list[Exception] = []

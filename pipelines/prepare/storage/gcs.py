@@ -147,8 +147,9 @@ def entries(path: str) -> dict[str, int | None]:
 def write(path: str, chunks: Iterable[Any], *, inside: str | None = None, replacing: int | None = None) -> None:
     """Upload buffers to an object that appears when all have arrived.
 
-    replacing: the generation to replace; 0 if there must be no object, None for any. Raises: OutputError if an object
-    of another generation has different content, or the upload cannot continue; errors of `chunks`.
+    replacing: the generation to replace; 0 if there must be no object, None for any.
+    Raises: OutputError if an object of another generation has different content, or the upload cannot continue;
+        errors of `chunks`.
     """
     from google.api_core.exceptions import GoogleAPICallError, PreconditionFailed
     from google.cloud.storage.exceptions import DataCorruption

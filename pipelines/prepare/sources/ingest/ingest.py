@@ -249,7 +249,7 @@ def part_chunks(
         pending.truncate()
         return content
 
-    sink = pa.PythonFile(pending, mode="w")
+    sink = pa.PythonFile(pending, mode="w")  # keeps count of the bytes, although `take` empties `pending`
     # lz4 takes no more CPU than no compression; a dictionary doesn't shrink texts.
     with pq.ParquetWriter(sink, types, compression="lz4", use_dictionary=False, write_page_checksum=True) as writer:
         for table in tables:

@@ -181,12 +181,12 @@ class LateKeysError(SourceError):
 
 @contextlib.contextmanager
 def reading(where: Callable[[], str], *, remedy: str = CORRECT, reader: str = "") -> Iterator[None]:
-    """Within the context, turn a reader's errors into SourceError. `where` returns the place."""
+    """Within the context, turn a reader's errors into SourceError. `where` returns the place for the message."""
     try:
         yield
     except PrepError:
         raise
-    except Exception as error:
+    except Exception as error:  # each reader has its own errors
         is_late = re.match(r"Couldn't cast|JSON parse error: Column\(.*\) changed from", str(error), re.DOTALL)
         cause, remedy = _late_keys(error, remedy) if is_late else _explained(error, remedy, reader)
         raise (LateKeysError if is_late else SourceError)(f"{where()}: {cause}", remedy=remedy) from error

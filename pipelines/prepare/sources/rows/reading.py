@@ -40,7 +40,7 @@ class RowFunctions:
         kept = reasons == ""
         left = _conform(table, wanted, where=where) if kept.any() else pa.RecordBatch.from_pylist([], schema=wanted)
         if not kept.all():
-            # Indices in `left`; rows not kept become null.
+            # The indices of kept rows in `left`. Other rows become null.
             left = left.take(pa.array(np.cumsum(kept) - 1, mask=~kept))
         return left, reasons
 
