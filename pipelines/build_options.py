@@ -1,4 +1,4 @@
-"""Keyword arguments of `build` and `plan`, typed for editors and type checkers.
+"""Keyword arguments of `build` and `plan`, for editors and type checkers.
 
 A test compares them with the options of `prep-tfrecords build`.
 """
@@ -14,7 +14,7 @@ Path = str | os.PathLike[str]
 # One value of a repeatable option, or several.
 Paths = Path | Sequence[Path]
 Texts = str | Sequence[str]
-# A function from a pyarrow.Table to a table or a mask, or the function's name.
+# A function from a pyarrow.Table to a table or a mask, or its name.
 Function = str | Callable[[Any], Any]
 Functions = Function | Sequence[Function]
 

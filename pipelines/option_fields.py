@@ -2,8 +2,8 @@
 
     max_length: int | None = option("Tokens in a row.", None, group="Layout", metavar="N", least=1)
 
-One field defines a command-line option, its --help text, its key in the options file, the keyword argument in Python,
-its checks and its entry in the fingerprint. An option with a tuple as default is repeatable.
+One field defines a command-line option, its --help text, its key in the options file, its keyword in Python, its checks
+and its fingerprint entry. A tuple as default makes it repeatable.
 """
 
 import dataclasses
@@ -23,15 +23,15 @@ class Option:
 
     text, metavar: its line in --help-all. group: the title above that line.
     brief: its line in --help, if it is a common option.
-    flags: its spellings, if they do not follow from the field's name: `--on/--off`, or several separated by spaces.
+    flags: its spellings, if not from the field's name: `--on/--off`, or several separated by spaces.
     choices: the allowed words, if the type is not a Literal.
-    parse: converts the typed value. typed_default: the default before this conversion.
-    least, most, above, below: bounds of a number. remedy: what to do if the number is outside the bounds.
-    taken_with: values of another option that allow this option; empty if all do.
+    parse: converts the typed value. typed_default: the default before that.
+    least, most, above, below: bounds of a number. remedy: what to do about a number outside them.
+    taken_with: values of another option that allow this one; empty if all do.
     fingerprint: "always" if the fingerprint contains the value; "changed" if it does only for values other than the
         default; None if the option does not affect bytes, or other parts of the fingerprint cover it.
     key: its name in the fingerprint, if not the field's name.
-    kind: the type of the value. default: the field's default.
+    kind: the type of the value.
     """
 
     text: str
@@ -56,7 +56,7 @@ class Option:
 
     @property
     def spellings(self) -> list[str]:
-        """Spellings of the option, such as `--shuffle/--no-shuffle`, the main one first."""
+        """Spellings, such as `--shuffle/--no-shuffle`, the main one first."""
         return (self.flags or "--" + self.field.replace("_", "-")).split()
 
     @property
@@ -66,7 +66,7 @@ class Option:
 
     @property
     def name(self) -> str:
-        """Main spelling of the option as a Python keyword argument, such as `max_length`."""
+        """Main spelling as a Python keyword argument, such as `max_length`."""
         return self.flag.removeprefix("--").replace("-", "_")
 
     @property
@@ -81,7 +81,7 @@ def option(text: str, default: Any = dataclasses.MISSING, **more: Any) -> Any:
 
 @functools.cache
 def declared(config: Any) -> tuple[Option, ...]:
-    """Return the options that a dataclass declares, in the order of its fields."""
+    """Return a dataclass's options, in the order of its fields."""
     hints = get_type_hints(config)
     options = []
     for field in dataclasses.fields(config):
@@ -95,7 +95,7 @@ def declared(config: Any) -> tuple[Option, ...]:
 
 
 def _kind(hint: Any) -> tuple[type, tuple[str, ...]]:
-    # the type of a hint, or of a union's first member, and the words of a Literal
+    # type of a hint, or of a union's first member, and a Literal's words
     members = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     if (first := members[0]) in (bool, int, float):
         return first, ()
@@ -103,7 +103,7 @@ def _kind(hint: Any) -> tuple[type, tuple[str, ...]]:
 
 
 def check(config: Any) -> None:
-    """Check the options' values against their bounds and allowed words. Raises: ConfigError if one is wrong."""
+    """Raise ConfigError if a value is outside an option's bounds or allowed words."""
     for option in declared(config.__class__):
         value = getattr(config, option.field)
         values = value if option.is_repeatable else () if value is None else (value,)
@@ -119,7 +119,7 @@ def check(config: Any) -> None:
 
 
 def require_taken(config: Any, flag: str, word: str) -> None:
-    """Check that every changed option may be used with `flag` set to `word`. Raises: ConfigError if one may not."""
+    """Raise ConfigError unless every changed option may be used with `flag` set to `word`."""
     for option in declared(config.__class__):
         if option.taken_with and word not in option.taken_with and getattr(config, option.field) != option.default:
             expected = " or ".join(option.taken_with)
@@ -145,7 +145,7 @@ def _missed(number: Any, option: Option) -> str:
 
 
 def fingerprint_items(config: Any) -> dict[str, Any]:
-    """Return the option values that belong in the fingerprint, by their names there."""
+    """Return the values for the fingerprint, by their names there."""
     items = {}
     for option in declared(config.__class__):
         value, covered = getattr(config, option.field), option.fingerprint
@@ -155,7 +155,7 @@ def fingerprint_items(config: Any) -> dict[str, Any]:
 
 
 def values_of(config: type, typed: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert a command's parameters to values for fields of `config`. Leave out options that are not given."""
+    """Convert a command's parameters to values for fields of `config`. Leave out missing options."""
     values = {}
     for option in declared(config):
         if (value := typed.get(option.name)) not in (None, ()):

@@ -57,7 +57,7 @@ class Planned:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Inspected:
-    """Result of `inspect`: the manifest of the dataset in `root`, and rows decoded back to text."""
+    """Result of `inspect`: the manifest of the dataset in `root`, and decoded rows."""
 
     root: str
     manifest: Manifest = dataclasses.field(repr=False)
@@ -70,7 +70,7 @@ class Inspected:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Verified:
-    """Result of `verify`: every file of the dataset in `root`, with its problem, if it has one."""
+    """Result of `verify`: every file of the dataset in `root`, with any problem."""
 
     root: str
     files: tuple[CheckedFile, ...]
@@ -95,7 +95,7 @@ def build(
     output: the folder for the dataset.
     tokenizer: a Hub id, a folder or a tokenizer object.
     beam_args: the arguments after `--` on the command line.
-    progress: called every second from another thread, and once at the end, with the counts of rows, tokens, bytes and
+    progress: called every second from another thread, and at the end, with the counts of rows, tokens, bytes and
         shards so far, and the total number of rows.
 
     Raises: ConfigError for an unknown option; every PrepError of a build.
@@ -127,7 +127,7 @@ def plan(*datasets: Any, tokenizer: Any, **options: Unpack[BuildOptions]) -> Pla
 
 
 def inspect(dataset: Text, *, split: str | Iterable[str] = (), rows: int = 2) -> Inspected:
-    """Return the manifest of a finished dataset, and the first `rows` rows of each split, or of the splits in `split`.
+    """Return the manifest of a finished dataset, and the first `rows` rows of each split, or of `split`.
 
     Raises: ManifestError if the folder has no finished dataset; ReaderError if a split does not exist.
     """

@@ -1,8 +1,8 @@
 """Convert Python's keyword arguments of `build` and `plan` to a config.
 
 Every spelling of an option is a keyword, such as `no_shuffle`, and None is the default. A config contains a name in
-place of an object: the temporary folder of a table (`ingest.objects`) or of a tokenizer (`saved_copy`), or the name of
-a function, with the function's source text if no module contains it.
+place of an object: a temporary folder for a table (`ingest.objects`) or tokenizer (`saved_copy`), or a function's name,
+with its source text if no module contains it.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from tfrecord_io.errors import ConfigError
 def config_of(
     datasets: Sequence[Any], options: Mapping[str, Any], *, beam_args: Sequence[str] = ()
 ) -> Iterator[PrepareConfig]:
-    """Yield the config for these options. Objects are stored in temporary folders while the context is open.
+    """Yield the config for these options. Objects are in temporary folders while the context is open.
 
     Raises: ConfigError if an object is unsuitable; SourceError if its rows cannot be read; the errors of
         `configs.config_of`.

@@ -1,8 +1,8 @@
 """Find duplicate and contaminated rows in two rounds of tasks that exchange files; the launcher holds no keys.
 
-In the first round, each task (`write_keys`) processes a part of the rows; in the second round, each task
-(`find_duplicates`) processes a range of keys. The first of several equal rows in a split is kept. With `across`, a row
-of `train` is also dropped if any other split has an equal row.
+In the first round, each task (`write_keys`) takes a part of the rows; in the second (`find_duplicates`), a range of
+keys. The first of several equal rows in a split is kept. With `across`, a row of `train` is also dropped if any other
+split has an equal row.
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ from pipelines.prepare.sources.rows.reading import RowReader, SplitSource
 from tfrecord_io.errors import OutputError
 
 _KEY = np.dtype([("high", "<u8"), ("low", "<u8"), ("at", "<u8"), ("label", "<u8")])
-# Unused row: the row, the row that it repeats or its evaluation set, and whether both rows have the same label.
+# Unused row: the row, the row that it repeats or its evaluation set, and whether labels are equal.
 _FOUND = np.dtype([("at", "<u8"), ("of", "<u8"), ("same_label", "<u8")])
 # In `at` and `of`, the high 16 bits are the number of the row's split, the low 48 its number in the source's split.
 _ROW_BITS = np.uint64(48)
@@ -34,11 +34,10 @@ _TASK_BYTES, _TASK_ROWS = 256 << 20, 1_000_000
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Settings and files of a comparison of rows.
+    """Settings and files of a comparison.
 
     `dedup`: how to compare texts, None to ignore duplicates. `train`: number of the split train if its rows are
-    compared with those of other splits, else None. `folder`: contains the files that tasks exchange. `sets`: names of
-    the evaluation sets.
+    compared with other splits, else None. `folder`: the files that tasks exchange. `sets`: evaluation sets.
     """
 
     columns: extraction.ColumnPlan
@@ -69,7 +68,7 @@ class Comparison:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Part:
-    """Part of all rows: the rows in `pieces` of the split with number `split`. `index`: number of the part."""
+    """Part of all rows: `pieces` of the split with number `split`. `index`: number of the part."""
 
     index: int
     split: int
@@ -87,9 +86,9 @@ def divide(
     folder: str,
     inside: str | None,
 ) -> tuple[Comparison, list[Part]]:
-    """Divide all splits into parts of about 256 MB or a million rows, and write `runs` to `folder`.
+    """Divide all splits into parts of about 256 MB or a million rows, and write `runs`.
 
-    `runs`: runs of words in evaluation sets. `across`: compare the rows of train with those of all splits.
+    `runs`: of words in evaluation sets. `across`: compare train with all splits.
     """
     if runs is not None:
         storage.write_bytes(storage.join(folder, _RUNS), runs.dump(), inside=inside)
@@ -116,7 +115,7 @@ def divide(
 
 
 def write_keys(comparison: Comparison, task: Part, progress: Progress) -> dict[str, int]:
-    """Write the keys of a part's usable rows, one file per range of keys, and the part's contaminated rows."""
+    """Write the keys of a part's usable rows, one file per range of keys, and its contaminated rows."""
     keys = [np.zeros(0, _KEY)]
     contaminated = [np.zeros(0, _FOUND)]
     plan, runs = comparison.columns, None
@@ -153,7 +152,7 @@ def write_keys(comparison: Comparison, task: Part, progress: Progress) -> dict[s
 
 
 def find_duplicates(comparison: Comparison, number: int, progress: Progress) -> dict[str, int]:
-    """Find duplicates among the keys in range `number`; write them with the rows that they repeat."""
+    """Write the duplicates in key range `number` with the rows that they repeat."""
     keys = comparison.read([f"keys-{part}-{number}" for part in range(comparison.num_parts)], _KEY)
     high = np.sort(keys["high"])
     # Most rows are unique, so few pass this filter.
@@ -163,7 +162,7 @@ def find_duplicates(comparison: Comparison, number: int, progress: Progress) -> 
 
 
 def _duplicates(rows: np.ndarray, *, train: int | None) -> np.ndarray:
-    """Return duplicates and the rows that they repeat. Split `train` must be last: it is compared with all splits."""
+    """Return duplicates and the rows that they repeat. `train`, compared with all splits, must be last."""
     rows = rows[np.lexsort((rows["at"], rows["low"], rows["high"]))]
     split = rows["at"] >> _ROW_BITS
     is_new = np.ones(len(rows), bool)
@@ -183,9 +182,9 @@ def _duplicates(rows: np.ndarray, *, train: int | None) -> np.ndarray:
 
 
 def tables(comparison: Comparison, splits: Sequence[str]) -> tuple[dict[str, pa.Table], int]:
-    """Return the unused rows by split, and the number of duplicates with a label different from the kept row's.
+    """Return the unused rows by split, and the number of duplicates with other labels than the kept rows.
 
-    `splits`: the names of the splits, in the order passed to `divide`.
+    `splits`: names, in the order passed to `divide`.
     """
     num_ranges = 0 if comparison.dedup is None else comparison.num_ranges
     same = comparison.read([f"found-{number}" for number in range(num_ranges)], _FOUND)

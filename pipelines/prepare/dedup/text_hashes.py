@@ -1,4 +1,4 @@
-r"""Hash the content of rows: keys of whole rows, and hashes of runs of words, to compare with evaluation sets.
+r"""Hash rows: keys of whole rows, and runs of words to compare with evaluation sets.
 
     'Ｇood.\n So '  ──NFKD──►  'Good.\n So '  ──lower──►  'good.\n so '  ──white space──►  'good. so'
 
@@ -41,7 +41,7 @@ def row_keys(columns: Sequence[pa.Array], *, verbatim: bool) -> np.ndarray:
 
 
 def normalized(texts: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-    """Normalize n large strings; return their UTF-8 bytes, uint8, and the offsets of the strings, int64 [n + 1]."""
+    """Normalize n large strings; return their UTF-8 bytes, uint8, and offsets, int64 [n + 1]."""
     # Texts with equal NFKC have equal NFKD.
     data, edges = text_buffers(pc.utf8_lower(pc.utf8_normalize(texts, form="NFKD")))
     out, out_edges = np.empty(len(data), np.uint8), np.zeros(len(edges), np.int64)
@@ -83,7 +83,7 @@ def _digests(column: pa.Array, *, verbatim: bool) -> list[bytes]:
 class EvaluationRuns:
     """Runs of `num_words` words in the evaluation sets `names`.
 
-    `hashes`: sorted hashes of the M runs, uint64 [M]. `of`: index of each run's set, int64 [M].
+    `hashes`: sorted, uint64 [M]. `of`: index of each run's set, int64 [M].
     """
 
     names: tuple[str, ...]
@@ -93,7 +93,7 @@ class EvaluationRuns:
 
     @classmethod
     def joined(cls, sets: Mapping[str, Sequence[np.ndarray]], *, num_words: int) -> EvaluationRuns:
-        """Join the hashes of several sets. A run that several sets contain belongs to the first of them."""
+        """Join the hashes of several sets. A run in several sets belongs to the first."""
         by_set = [np.concatenate([np.zeros(0, np.uint64), *parts]) for parts in sets.values()]
         hashes, first = np.unique(np.concatenate(by_set), return_index=True)
         of = np.repeat(np.arange(len(by_set)), [len(part) for part in by_set])[first]
@@ -115,19 +115,19 @@ class EvaluationRuns:
             return cls(names=names, num_words=int(file["num_words"]), hashes=file["hashes"], of=file["of"])
 
     def find(self, texts: pa.Array) -> np.ndarray:
-        """Find, for each of n texts, the first run that is in a set; return the set's index, -1 for none, int64 [n]."""
+        """Find each text's first run that is in a set; return the set's index, -1 for none, int64 [n]."""
         set_indices = np.full(len(texts), -1)
         if not len(self.hashes):
             return set_indices
         hashes, rows = run_hashes(texts, self.num_words)
         at = np.minimum(np.searchsorted(self.hashes, hashes), len(self.hashes) - 1)
-        hits = np.flatnonzero(self.hashes[at] == hashes)[::-1]  # reversed, so that a text's first hit is written last
+        hits = np.flatnonzero(self.hashes[at] == hashes)[::-1]  # reversed: a text's first hit is written last
         set_indices[rows[hits]] = self.of[at[hits]]
         return set_indices
 
 
 def run_hashes(texts: pa.Array, num_words: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the hash of each run of `num_words` words, uint64 [M], and the index of the run's text, int64 [M]."""
+    """Return the hash of each run of `num_words` words, uint64 [M], and its text's index, int64 [M]."""
     texts = pc.utf8_lower(pc.utf8_normalize(texts.cast(pa.large_string()).fill_null(""), form="NFKD"))
     lists = pc.utf8_split_whitespace(texts)
     words = lists.flatten().dictionary_encode()
@@ -156,7 +156,7 @@ def _hashes_and_sizes(units: pa.Array) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _windows(hashes: np.ndarray, sizes: np.ndarray, rows: np.ndarray, *, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """From each unit, hash the shortest run of at least `size`; return the hashes and the rows of the runs."""
+    """From each unit, hash the shortest run of at least `size`; return hashes and rows."""
     ends = np.cumsum(sizes)
     stops = np.searchsorted(ends, ends - sizes + size)
     starts = np.flatnonzero(stops < len(ends))

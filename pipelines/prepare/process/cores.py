@@ -1,4 +1,4 @@
-"""Number of cores, and amount of memory, that this process may use."""
+"""Cores and memory that this process may use."""
 
 import contextlib
 import math
@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-# On Linux, the file that names this process's cgroup (version 2), and the folder of the limits of all cgroups.
+# On Linux, the file that names this process's cgroup (version 2), and the folder of all limits.
 _OWN = Path("/proc/self/cgroup")
 _CGROUPS = Path("/sys/fs/cgroup")
 

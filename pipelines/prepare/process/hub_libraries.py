@@ -1,4 +1,4 @@
-"""Settings of the Hugging Face libraries, made before their import, and a check whether the Hub answers.
+"""Settings of the Hugging Face libraries, and a check whether the Hub answers.
 
 Without the settings, `transformers` warns about missing PyTorch, and `datasets` reports each load to a server. Without
 the check, a machine without a network would retry each request for a minute.
@@ -43,7 +43,7 @@ def hub_answers() -> bool:
     get_session: Any = huggingface_hub.get_session
 
     def ask() -> None:
-        with contextlib.suppress(Exception):  # releases of the client use different HTTP libraries
+        with contextlib.suppress(Exception):  # releases use different HTTP libraries
             get_session().head(constants.ENDPOINT, timeout=_SECONDS)
             _answered.set()
 

@@ -1,4 +1,4 @@
-"""Import Arrow and Numba without the optional packages that they would import."""
+"""Import Arrow and Numba without optional packages."""
 
 import sys
 import threading
@@ -37,7 +37,7 @@ def keep_pandas_out() -> None:
 def start_numba() -> None:
     """Hide awkward and SciPy from Numba, which would import them for its first kernel (0.27 s, 36 MB).
 
-    Only user functions could need Numba's extensions for these packages.
+    Only user functions could need them.
     """
     warnings.filterwarnings("ignore", message="Numba extension module 'awkward")
     with _Without("awkward", "scipy"):
@@ -47,6 +47,6 @@ def start_numba() -> None:
 
 
 def start_worker() -> None:
-    """Start Arrow and Numba, without optional packages, in a worker that runs no user code."""
+    """Start Arrow and Numba in a worker that runs no user code."""
     keep_pandas_out()
     start_numba()

@@ -11,10 +11,9 @@ _M_ARENA_MAX = -8  # of mallopt(3), see malloc.h
 
 
 def keep_less() -> None:
-    """Make allocators keep less freed memory. Only for processes that run nothing but a build.
+    """Make allocators keep less freed memory, in processes that only run a build.
 
-    Arrow's own allocator would keep about 20 MB. One malloc arena per core, instead of eight, saves 75 MB when two
-    cores build two shards at a time.
+    Arrow's own allocator would keep about 20 MB. One malloc arena per core, instead of eight, saves 75 MB on two cores.
     """
     pa.set_memory_pool(pa.system_memory_pool())
     with contextlib.suppress(OSError, AttributeError, TypeError):  # only glibc has M_ARENA_MAX

@@ -1,4 +1,4 @@
-"""Progress counters of a build, and notes to print once, such as the address of a job's web page.
+"""Progress counters of a build, and notes to print once, such as a job's address.
 
 Counts from workers on other machines are lost, unless their service reports them (see `runners.dataflow`).
 """
@@ -28,7 +28,7 @@ class Progress:
         self._notes: list[str] = []
 
     def add(self, **counts: int) -> None:
-        """Add to the counters. The keyword arguments are named like the fields of `Counts`."""
+        """Add to the counters; keyword arguments are fields of `Counts`."""
         with self._lock:
             self._counts = Counts(*map(operator.add, self._counts, Counts(**counts)))
 
@@ -53,18 +53,18 @@ class Progress:
             return notes
 
 
-# Called with the activity, the number of rows and the counters; returns a context manager that is open while tasks run.
+# Called with the activity, the number of rows and the counters; the returned context is open while tasks run.
 Watch = Callable[[str, int, Progress], contextlib.AbstractContextManager[None]]
 
 
 def unwatched(doing: str, num_rows: int, progress: Progress) -> contextlib.AbstractContextManager[None]:
-    """Return a context that shows no progress. This function is of the type `Watch`."""
+    """Return a context that shows no progress; a `Watch`."""
     return contextlib.nullcontext()
 
 
 @contextlib.contextmanager
 def polled(call: Callable[[], None], *, seconds: float) -> Iterator[None]:
-    """During the context, call a function every `seconds` seconds in a thread, and once more at the end."""
+    """During the context, call a function every `seconds` in a thread, and once more at the end."""
     done = threading.Event()
 
     def poll() -> None:

@@ -1,4 +1,4 @@
-"""Run a function in the background, or map a function over items in several threads and in order."""
+"""Run a function in the background, or map it over items in several threads."""
 
 import collections
 import concurrent.futures
@@ -31,7 +31,7 @@ def in_background(function: Callable[[], Result]) -> concurrent.futures.Future[R
 def wait_for(*results: concurrent.futures.Future[Any]) -> None:
     """Wait for all results, or raise the first error at once.
 
-    It waits in short steps, because an interrupt delivered to another thread does not wake this one.
+    It waits in short steps, because an interrupt in another thread does not wake this one.
     """
     waiting: set[concurrent.futures.Future[Any]] = {*results}
     while waiting:
@@ -45,7 +45,7 @@ def wait_for(*results: concurrent.futures.Future[Any]) -> None:
 def ordered_map(function: Callable[[Item], Result], items: Iterable[Item], *, threads: int) -> Iterator[Result]:
     """Yield `map(function, items)` in order, computed by `threads` threads, at most `threads` items ahead.
 
-    With one thread, nothing is computed ahead. An error ends the iteration, and is raised.
+    With one thread, nothing is computed ahead. An error ends the iteration.
     """
     if threads <= 1:
         yield from map(function, items)

@@ -12,7 +12,7 @@ def local() -> Runner:
 
 
 def choose(beam_args: Sequence[str], *, workers: int | None) -> Runner:
-    """Return the runner for `beam_args`, the command-line arguments after `--`; without any, the local runner."""
+    """Return the runner for `beam_args`, the arguments after `--`; without any, the local runner."""
     if not beam_args:
         return local()
     from pipelines.prepare.runners import on_beam  # importing Beam takes 1.4 s of CPU and 70 MB

@@ -20,7 +20,7 @@ from pipelines.prepare.runners import dataflow
 from tfrecord_io.errors import ConfigError, PrepError
 from tfrecord_io.shown import some
 
-# These runners run in this process and open no port.
+# Runners in this process that open no port.
 _DIRECT = (None, "DirectRunner", "FnApiRunner", "SwitchingDirectRunner")
 _CONNECT_SECONDS = 20
 _REMEDY = "correct the Beam options after the --"
@@ -29,10 +29,10 @@ _JOB_SECONDS = 30 * 24 * 3600
 
 
 def check(beam_args: Sequence[str], *, root: str) -> None:
-    """Check Beam's options, and that the job service answers.
+    """Check Beam's options and the job service.
 
-    Raises: ConfigError if options are invalid, or workers cannot reach the output folder `root`; PrepError if the job
-    service does not answer.
+    Raises: ConfigError if options are invalid, or workers cannot reach `root`; PrepError if the job service does not
+    answer.
     """
     options = parse(beam_args)
     if runner_name(options) == dataflow.RUNNER:
@@ -60,7 +60,7 @@ def is_direct(options: PipelineOptions) -> bool:
 
 
 def open_pipeline(options: PipelineOptions) -> beam.Pipeline:
-    """Return an empty pipeline. Raises: ConfigError if the chosen runner does not accept the options."""
+    """Return an empty pipeline. Raises: ConfigError if the runner refuses the options."""
     # FnApiRunner instead of Beam's DirectRunner, which would download a Go binary.
     runner = FnApiRunner() if is_direct(options) else None
     try:
@@ -70,7 +70,7 @@ def open_pipeline(options: PipelineOptions) -> beam.Pipeline:
 
 
 def runner_name(options: PipelineOptions) -> str | None:
-    """Return the full name of the runner, even if the options contain a short name, such as `flink`."""
+    """Return the runner's full name, also for a short name such as `flink`."""
     chosen: str | None = options.view_as(StandardOptions).runner
     for name in StandardOptions.KNOWN_RUNNER_NAMES:
         if chosen and chosen.lower() in (name.lower(), name.lower().removesuffix("runner")):
@@ -79,7 +79,7 @@ def runner_name(options: PipelineOptions) -> str | None:
 
 
 def parse(beam_args: Sequence[str], *, workers: int | None = None) -> PipelineOptions:
-    """Parse Beam's options. Raises: ConfigError for an unknown option or a wrong value."""
+    """Parse Beam's options. Raises: ConfigError."""
     names = {arg.partition("=")[0] for arg in beam_args}
     defaults = {}
     if names & {"--runner", "--job_endpoint"} and "--job-server-timeout" not in names:
@@ -91,14 +91,14 @@ def parse(beam_args: Sequence[str], *, workers: int | None = None) -> PipelineOp
     unknown: list[str] = []
 
     def look(parser: Any) -> None:
-        parser.error = refuse  # Beam's own method would print a hundred lines
+        parser.error = refuse  # Beam's method would print a hundred lines
         unknown.extend(parser.parse_known_args(list(beam_args))[1])
 
     def refuse(message: str) -> NoReturn:
         raise ConfigError(f"Beam: {message}", remedy=_REMEDY)
 
     options.get_all_options(add_extra_args_fn=look)
-    # Beam ignores unknown options. The options of other runners are known only to their job servers.
+    # Beam ignores unknown options. Only job servers know the options of other runners.
     if unknown and (is_direct(options) or runner_name(options) == dataflow.RUNNER):
         raise ConfigError(
             f"Beam does not know {' '.join(unknown)}",
@@ -120,8 +120,8 @@ def parse(beam_args: Sequence[str], *, workers: int | None = None) -> PipelineOp
 def job_server_running(pipeline: beam.Pipeline, options: PipelineOptions) -> Iterator[None]:
     """During the context, run the job server that a runner such as Flink's needs.
 
-    Beam would start the server in `Pipeline.run`, but only in the main thread, and we call `Pipeline.run` in another
-    thread. Raises: PrepError if the server does not start, or this is not the main thread.
+    Beam would start it in `Pipeline.run`, but only in the main thread, and we call that in another one. Raises:
+    PrepError if the server does not start, or this is not the main thread.
     """
     runner = pipeline.runner
     if not isinstance(runner, PortableRunner) or options.view_as(PortableOptions).job_endpoint:
@@ -136,7 +136,7 @@ def job_server_running(pipeline: beam.Pipeline, options: PipelineOptions) -> Ite
     on_interrupt = signal.getsignal(signal.SIGINT)
     try:
         server = runner.default_job_server(options)
-        server.start()  # the runner's own call will reuse the running server
+        server.start()  # the runner will reuse this server
     except Exception as error:
         raise PrepError(
             f"the job server for --runner={runner_name(options)} did not start: {error or type(error).__name__}",

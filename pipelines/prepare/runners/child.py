@@ -1,4 +1,4 @@
-"""The launcher's side of child processes. `child_process` has the code that runs in them."""
+"""The launcher's side of child processes; `child_process` runs in them."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.process.threads import in_background, wait_for
 from pipelines.prepare.runners import child_process
 
-# Signals that users or other programs send, so the task is not the cause.
+# Signals from users or other programs, not caused by the task.
 FROM_OUTSIDE = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 
 _END_SECONDS = 5.0
-# A child's memory limit is half of the machine's memory, but not less than this.
+# A child's memory limit is half of the machine's, but not less than this.
 _LEAST_MEMORY = 4 << 30
 
 _starting = threading.Lock()
 
 
 class WorkerDiedError(Exception):
-    """A child process died during `task`. `how`: the cause in words, such as "ended with status 1"."""
+    """A child process died during `task`. `how`: the cause, such as "ended with status 1"."""
 
     def __init__(self, task: Any, exit_code: int) -> None:
         self.task, self.exit_code, self.how = task, exit_code, _describe(exit_code)
@@ -47,7 +47,7 @@ class Child:
     ) -> None:
         """Start a stem that runs `target`, a forked child that runs `function`, or, by default, a reusable child.
 
-        The module `here` describes these kinds of children.
+        The module `here` describes them.
         """
         self.is_stem = target is not None
         self.is_reusable = target is None and function is None
@@ -70,14 +70,14 @@ class Child:
         theirs.close()
 
     def give(self, function: bytes | None, task: Any) -> None:
-        """Send the child a task, and the pickled function unless the child already has it."""
+        """Send the child a task, and the pickled function unless it has it."""
         self.task = task
         with contextlib.suppress(OSError):  # `receive` reports that the process has died
             self.pipe.send((None if function is self._function else function, task))
         self._function = function
 
     def receive(self, progress: Progress) -> child_process.Answer | None:
-        """Receive a report, and add its counts to `progress`. Return the task's answer, or None if the task still runs.
+        """Receive a report, and add its counts to `progress`. Return the answer, or None if the task still runs.
 
         Raises: WorkerDiedError if the process has died.
         """
@@ -91,13 +91,13 @@ class Child:
         return received
 
     def stop(self) -> None:
-        """Make the process end, without waiting. A stem first kills its own children."""
+        """Make the process end, without waiting. A stem first kills its children."""
         self.pipe.close()
         if not self.is_stem:
             self.process.kill()
 
     def end(self) -> None:
-        """Close the pipe, and wait until the process ends; kill the process after five seconds."""
+        """Close the pipe, and wait until the process ends; kill it after five seconds."""
         self.pipe.close()
         self.process.join(_END_SECONDS)
         if self.process.is_alive():

@@ -1,4 +1,4 @@
-"""Code of a child process, which receives tasks through a pipe and sends results to `child` in the launcher.
+"""Code of a child process, which gets tasks from a pipe and sends results to `child` in the launcher.
 
 A thread sends counts of finished work while a task runs.
 """
@@ -31,7 +31,7 @@ def begin(most_memory: int) -> None:
     signal.signal(signal.SIGPROF, signal.SIG_DFL)  # this signal ends the process, see `tokenize.chat.renderer`
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # after an interrupt, the launcher ends this process
     gc.set_threshold(2_000_000, 50, 100)  # as in the command's process
-    # After a kill, Python would report a spawned child's named locks as leaked; forked children have no such locks.
+    # After a kill, Python would report a spawned child's named locks as leaked; forked children have none.
     multiprocessing.set_start_method("fork", force=True)
     if sys.platform == "linux":  # on other systems the limit does not include mapped memory
         resource.setrlimit(resource.RLIMIT_DATA, (most_memory, resource.getrlimit(resource.RLIMIT_DATA)[1]))
@@ -56,7 +56,7 @@ def serve(pipe: Connection, most_memory: int | None, function: Callable[[Any, Pr
 
 
 class Channel:
-    """The child's end of the pipe, with the counts and the result that it sends."""
+    """The child's end of the pipe, with the counts and result to send."""
 
     result: Any
 

@@ -27,13 +27,13 @@ from pipelines.prepare.runners import shipping
 from tfrecord_io.errors import ConfigError, PrepError
 
 RUNNER = "DataflowRunner"
-# Namespace of the workers' metrics, and the name in `Progress.add` of each counter to show.
+# Namespace of the workers' metrics, and each counter's name in `Progress.add`.
 NAMESPACE = "prep-tfrecords"
 _COUNTERS = {"rows": "rows", "tokens": "tokens", "bytes": "num_bytes", "shards": "shards"}
 
 _POLL_SECONDS = 15.0
 _LONGEST_NAME = 63
-# Without this experiment, Beam uploads the launcher's `pip freeze` output, which may contain passwords.
+# Without this, Beam would upload the launcher's `pip freeze` output, which may contain passwords.
 _EXPERIMENT = "disable_logging_submission_environment"
 
 _log = logging.getLogger(__name__)
@@ -42,8 +42,8 @@ _log = logging.getLogger(__name__)
 def check(options: PipelineOptions, *, root: str) -> None:
     """Check the options of a Dataflow job.
 
-    Raises: ConfigError if an option or a library is missing, or workers cannot reach the output folder `root`;
-    OutputError if the temporary location cannot be listed.
+    Raises: ConfigError if an option or a library is missing, or workers cannot reach `root`; OutputError if the
+    temporary location cannot be listed.
     """
     if importlib.util.find_spec("google.cloud.dataflow") is None:
         raise ConfigError(
@@ -66,14 +66,14 @@ def check(options: PipelineOptions, *, root: str) -> None:
 
 
 def prepare(options: PipelineOptions, *, name: str, work: str, folder: str) -> None:
-    """Set options that the user left out: the packages for workers, and a job name from `name` and a digest of `work`.
+    """Set missing options: the packages for workers, and a job name from `name` and a digest of `work`.
 
     `folder`: see `shipping.ship`. Raises: ConfigError if this package cannot be sent to workers.
     """
     shipping.ship(options.view_as(SetupOptions), options.view_as(WorkerOptions), folder)
     options.view_as(DebugOptions).add_experiment(_EXPERIMENT)
     cloud = options.view_as(GoogleCloudOptions)
-    if not cloud.job_name:  # the service does not run two jobs of the same name at the same time
+    if not cloud.job_name:  # the service does not run two jobs of the same name at once
         digest = hashlib.sha256(work.encode()).hexdigest()[:12]
         room = _LONGEST_NAME - len(f"{NAMESPACE}--{digest}")
         shown = re.sub("[^a-z0-9]+", "-", name.lower())[:room].strip("-")
@@ -92,7 +92,7 @@ class Monitor:
         self._ended = threading.Event()
 
     def follow(self, result: Any) -> None:
-        """Show a link to the job, and start a thread that reports the job's progress."""
+        """Show a link to the job, and report its progress from a thread."""
         self._job_id = result.job_id()
         self._progress.post_note(
             f"Dataflow job {self._job_id}: https://console.cloud.google.com/dataflow/jobs/{self._region}/"
@@ -104,7 +104,7 @@ class Monitor:
         self._ended.set()
 
     def interrupted(self) -> PrepError | None:
-        """Return the error to raise after an interrupt, or None if the job was not submitted yet."""
+        """Return the error to raise after an interrupt, or None if the job is not submitted yet."""
         if self._job_id is None:
             return None
         does, kept = "completes the dataset", "finished shards"

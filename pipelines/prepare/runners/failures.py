@@ -1,8 +1,7 @@
 """Pass errors from the workers of a Beam job to the launcher.
 
-A runner reports failures only as text: a task's PrepError, encoded as JSON; or, if a worker process died, a message
-about a broken connection. The launcher turns either text into a PrepError. Tracebacks are in the worker's output or
-the runner's log.
+A runner reports failures as text: a task's PrepError as JSON, or, if a worker process died, a message about a broken
+connection. The launcher turns both into a PrepError. Tracebacks are in the worker's output or the runner's log.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ AGAIN = "run the same command again; finished shards are kept"
 
 _ERROR_PREFIX = "prep-tfrecords error "
 
-# For each known failure, a pattern in the runner's message, and our cause and remedy.
+# Known failures: a pattern in the runner's message, our cause and remedy.
 _KNOWN = (
     (
         r"ModuleNotFoundError: No module named '([^']+)'",
@@ -66,7 +65,7 @@ _KNOWN = (
 
 
 class Reported(Exception):
-    """A task's PrepError, encoded as text so that any runner passes it on."""
+    """A task's PrepError as text, so that any runner passes it on."""
 
     @classmethod
     def of(cls, error: PrepError) -> Reported:
@@ -75,12 +74,12 @@ class Reported(Exception):
 
 
 def from_text(text: str) -> PrepError:
-    """Return the PrepError that a runner's message contains, or one that explains the message."""
+    """Return the PrepError in a runner's message, or one that explains it."""
     rest = text.partition(_ERROR_PREFIX)[2]
     with contextlib.suppress(json.JSONDecodeError):  # runners may cut long messages
         facts, _ = json.JSONDecoder().raw_decode(rest)
         kind = getattr(errors, facts["kind"], None)
-        # Classes that are not in `tfrecord_io.errors` arrive as PrepError.
+        # Classes outside `tfrecord_io.errors` arrive as PrepError.
         known = kind if isinstance(kind, type) and issubclass(kind, PrepError) else PrepError
         return known(facts["cause"], remedy=facts["remedy"])
     for pattern, cause, remedy in _KNOWN:

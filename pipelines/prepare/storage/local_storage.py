@@ -2,12 +2,12 @@
 
     OUT/.partial-1f0c…-NAME    written, synced ──► renamed to OUT/NAME ──► the folder synced
 
-Links are not followed below the dataset folder `inside`, nor at the end of a path, because the sender of a dataset
-could use them to redirect reads and writes.
+Links are not followed below the dataset folder `inside`, nor at the end of a path, because a dataset's sender could use
+them to redirect reads and writes.
 
 A job locks `.prep/lock` with flock; the kernel releases the lock when the process ends. (The package `filelock` does
-not name the holder, and accepts a hard link.) Object stores have no locks: two jobs for the same dataset write the same
-bytes there, and `reservation` refuses a job for a different dataset.
+not name the holder, and accepts a hard link.) Object stores have no locks: two jobs for one dataset write the same
+bytes there, and `reservation` refuses other jobs.
 
 Functions raise OutputError and OSError.
 """
@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 
 def make_folder(folder: str) -> None:
-    """Make a local folder and its missing parents, and sync the folders that contain new ones."""
+    """Make a local folder and its missing parents, and sync."""
     if (local := local_path(folder)) is None or os.path.isdir(local):
         return
     above = os.path.dirname(local)
@@ -56,7 +56,7 @@ def make_folder(folder: str) -> None:
 
 @contextlib.contextmanager
 def _open_folder(folder: str, *, inside: str | None = None, make: bool = False) -> Iterator[int]:
-    """Yield a folder's descriptor. With `make`, make missing folders, but not `inside` or folders above it."""
+    """Yield a folder's descriptor. With `make`, make missing folders below `inside`."""
     path = (inside and local_path(inside)) or folder
     if inside is None and make:
         make_folder(folder)
@@ -73,9 +73,9 @@ def _open_folder(folder: str, *, inside: str | None = None, make: bool = False) 
 
 
 def open_file(path: str, flags: int = os.O_RDONLY, *, folder: int | None = None) -> int:
-    """Open a regular file, and return its descriptor. `folder`: descriptor of the folder that contains the file.
+    """Open a regular file, and return its descriptor. `folder`: descriptor of its folder.
 
-    Raises: OutputError for a link, a pipe or a device, because a link may lead elsewhere, and the others may block.
+    Raises: OutputError for a link, which may lead elsewhere, or a pipe or device, which may block.
     """
     name = path if folder is None else os.path.basename(path)
     try:
@@ -102,9 +102,9 @@ def _link_refused(path: str) -> OutputError:
 
 
 def refuse_links(root: str, *, is_own: Callable[[str], object], folders: Collection[str]) -> None:
-    """Check that a folder contains no links. Raises: OutputError if it does.
+    """Raise OutputError if a folder contains links.
 
-    Checked are entries of `root` whose names `is_own` accepts, and everything in the subfolders `folders`.
+    This checks the entries of `root` that `is_own` accepts, and everything in `folders` below it.
     """
     local = local_path(root)
     for place, below, names in os.walk(local) if local else ():
@@ -118,7 +118,7 @@ def refuse_links(root: str, *, is_own: Callable[[str], object], folders: Collect
 
 
 def write(path: str, chunks: Iterable[Any], *, inside: str | None = None, replacing: int | None = None) -> None:
-    """Write buffers to a file; make missing folders below `inside`. Raises: errors that `chunks` raises."""
+    """Write buffers to a file; make missing folders below `inside`. Raises: errors of `chunks`."""
     name = os.path.basename(path)
     partial = f"{PARTIAL}{uuid.uuid4().hex}-{name}"
     with contextlib.ExitStack() as stack:
@@ -172,7 +172,7 @@ def entries(folder: str) -> dict[str, int | None]:
 
 
 def sweep(folder: str, *, inside: str | None = None, below: bool = False) -> None:
-    """Delete temporary files that killed processes left in a folder, and with `below` also in its subfolders."""
+    """Delete temporary files of killed processes in a folder, and with `below` in its subfolders."""
     if (local := local_path(folder)) is None:
         return
     with (
@@ -213,7 +213,7 @@ def _remove(name: str, folder: int) -> None:
 
 @contextlib.contextmanager
 def held(root: str, *, work_folder: str) -> Iterator[None]:
-    """Hold the lock of the dataset in `root` during the context; at the end, remove new folders that are empty.
+    """Hold the lock of the dataset in `root`; at the end, remove new folders that are empty.
 
     Raises: OutputError if another job holds the lock, or the folder is not writable.
     """

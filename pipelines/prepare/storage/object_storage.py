@@ -1,4 +1,4 @@
-"""Write through fsspec to services that have no module of their own; read byte ranges of any remote file.
+"""Write through fsspec to other services; read byte ranges of any remote file.
 
 Functions raise FileNotFoundError and errors of the service's library.
 """
@@ -62,7 +62,7 @@ def entries(path: str) -> dict[str, int | None]:
 
 
 def write(path: str, chunks: Iterable[Any], *, inside: str | None = None, replacing: int | None = None) -> None:
-    """Write buffers to an object that appears when all have arrived. Raises: errors that `chunks` raises."""
+    """Write buffers to an object that appears when all have arrived. Raises: errors of `chunks`."""
     fs, inner = open_fs(path)
     stream = fs.open(inner, "wb")
     try:
@@ -94,7 +94,7 @@ def delete_files(paths: Sequence[str], *, inside: str | None = None) -> None:
 
 
 def fetch(get: Callable[[int, int], bytes], start: int, stop: int, *, path: str) -> bytes:
-    """Return `get(start, stop)`, the bytes in this range; retry transient errors and partial answers."""
+    """Return the bytes `get(start, stop)`; retry transient errors and partial answers."""
 
     def ask() -> bytes:
         content = get(start, stop)

@@ -1,8 +1,8 @@
-"""Retry transient storage errors, and turn all others into errors with a message and a remedy.
+"""Retry transient storage errors, and explain all others.
 
 Transient errors are logged and retried for three minutes, after random pauses of growing length.
 
-Messages and tracebacks show no credentials (see `tfrecord_io.shown`).
+Messages and tracebacks show no credentials.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ _REMEDIES = {
     errno.ENAMETOOLONG: "choose a shorter --output or --name",
 }
 _TRANSIENT = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ETIMEDOUT)
-# Packages that have their own exceptions for connection errors.
+# Packages with their own connection errors.
 _CLIENTS = ("aiohttp", "botocore", "httpx", "httpx2", "requests", "urllib3")
 
 # Exceptions of asyncio before Python 3.11, of fsspec and of google.auth.
@@ -49,7 +49,7 @@ _NO_ANSWER = ("TimeoutError", "FSTimeoutError", "TransportError")
 
 
 def store_of(path: str) -> ModuleType:
-    """Return the storage module for a remote path. It is imported on first use."""
+    """Import and return the storage module for a remote path."""
     return importlib.import_module(f"{__package__}.{STORES.get(path.partition('://')[0], 'object_storage')}")
 
 
@@ -71,7 +71,7 @@ def status_of(error: BaseException) -> int | None:
 
 
 def is_transient(error: BaseException) -> bool:
-    """Return whether the failed request may succeed if it is sent again later."""
+    """Return whether the failed request may succeed later."""
     if getattr(error, "retryable", False):  # set by google.auth
         return True
     if (status := status_of(error)) is not None:
@@ -92,7 +92,7 @@ def is_transient(error: BaseException) -> bool:
 def retry_transient(
     attempt: Callable[[], Result], *, path: str, passes: Callable[[BaseException], bool] = is_transient
 ) -> Result:
-    """Return the result of `attempt`; retry errors that `passes` accepts for three minutes, then raise the last."""
+    """Return the result of `attempt`; retry errors that `passes` accepts for three minutes."""
     longest, give_up = _FIRST_SECONDS, None
     while True:
         pause = longest * random.uniform(0.5, 1)
@@ -108,7 +108,7 @@ def retry_transient(
 
 
 def library_retry(path: str, *, passes: Callable[[BaseException], bool] = is_transient) -> Any:
-    """Return the argument `retry` for google-cloud-storage, with the same limits as in `retry_transient`."""
+    """Return the argument `retry` for google-cloud-storage, with the limits of `retry_transient`."""
     from google.api_core.retry import Retry
 
     return Retry(
@@ -140,7 +140,7 @@ def as_output_error(path: str) -> Iterator[None]:
 def reading(path: str, kind: type[PrepError] = OutputError) -> Iterator[None]:
     """Within the context, translate errors of reading from `path`.
 
-    Raises: FileNotFoundError; OutputError if the bucket does not exist; `kind` for all other errors.
+    Raises: FileNotFoundError; OutputError if the bucket is missing; `kind` for all other errors.
     """
     try:
         yield
@@ -158,7 +158,7 @@ def reading(path: str, kind: type[PrepError] = OutputError) -> Iterator[None]:
 
 def _raise(kind: type[PrepError], path: str, error: Exception, *, done: str) -> NoReturn:
     if status_of(error) == 401 and bucket_of(path):
-        store_of(path).forget()  # so that credentials are sought again: a metadata server may be silent for a moment
+        store_of(path).forget()  # seek credentials again: a metadata server may be silent for a moment
     cause, remedy = _explanation(path, done, error)
     if kind is SourceError:
         remedy = remedy.replace(_MAY_WRITE, "read it as a user with permission")
@@ -188,7 +188,7 @@ def _explanation(path: str, done: str, error: Exception) -> tuple[str, str]:
 
 
 def words(error: BaseException) -> str:
-    """Return the message of an error, or of the service that caused it, on one line and without secrets."""
+    """Return the message of an error or its service, on one line and without secrets."""
     try:
         message = str(error.response.json()["error"]["message"])  # type: ignore[attr-defined]
     except (AttributeError, KeyError, TypeError, ValueError):

@@ -1,7 +1,7 @@
 """Recognize conversations by their columns, and convert them to messages with `role` and `content`.
 
-docs/how-to/layouts/chat.md lists the known formats. The first format with all its columns in every split is used. An
-optional column is used if it exists in every split with a suitable type. Sources of these rules:
+docs/how-to/layouts/chat.md lists the known formats. The first format with all its columns in every split is used.
+Sources of these rules:
 
     TRL 1.16              field names, prompt before completion, only completions are learned, text pairs need no
                           template, columns of every format (`data_utils.maybe_convert_to_chatml`,
@@ -50,7 +50,7 @@ OPTIONAL = tuple(dict.fromkeys(PURPOSES.get(name, name) for _, more in _FORMS.va
 def recognised(splits: Sequence[Columns], named: Mapping[Any, str]) -> dict[Any, str]:
     """Return column names by purpose, for the first chat format that all splits match, by default `messages`.
 
-    `named`: the columns that the user named, by purpose such as `prompt`.
+    `named`: the user's columns, by purpose such as `prompt`.
     """
     if not named.keys().isdisjoint(PAIR):
         return {**{part: named.get(part, part) for part in PAIR}, **optional(EVERY, splits)}
@@ -94,7 +94,7 @@ def described(nested: Mapping[Any, str], columns: Columns) -> str:
 
 
 def form_of(names: Sequence[str]) -> str:
-    """Return the options to add if the columns look like chats or preference pairs, or else an empty string."""
+    """Return the options to add for columns that look like chats or preference pairs, or an empty string."""
     if {"chosen", "rejected"} <= set(names):
         return (
             "the columns hold preference pairs: add --layout preference; to learn only the chosen answers, "
@@ -107,7 +107,7 @@ def form_of(names: Sequence[str]) -> str:
 
 
 def unused(splits: Iterable[Columns], used: Sequence[str]) -> str:
-    """Return a text that lists the columns not in `used`. A struct counts as used if one of its fields is."""
+    """Return the columns not in `used` as text. A struct counts as used if one of its fields is."""
     names = dict.fromkeys(itertools.chain(*splits))
     return listing([name for name in names if not any(f"{field}.".startswith(f"{name}.") for field in used)], most=10)
 
@@ -121,7 +121,7 @@ def is_sharegpt(kind: pa.DataType) -> bool:
 
 
 def as_messages(nested: Mapping[Any, pa.Array]) -> dict[Any, pa.Array]:
-    """Convert the columns of a conversation to a single one, `messages`; keep other columns, such as `tools`."""
+    """Convert the columns of a conversation to one, `messages`; keep other columns."""
     nested = {purpose: column for purpose, column in nested.items() if not pa.types.is_null(column.type)}
     others = {purpose: column for purpose, column in nested.items() if purpose not in CANDIDATES or purpose == "tools"}
     parts = {purpose: column for purpose, column in nested.items() if purpose not in others}
@@ -139,7 +139,7 @@ def as_messages(nested: Mapping[Any, pa.Array]) -> dict[Any, pa.Array]:
 
 
 def as_answers(column: pa.Array, systems: pa.Array | None = None) -> pa.Array:
-    """Convert each answer to a list of messages. `systems`: for each answer, a system prompt to put before it."""
+    """Convert each answer to a list of messages. `systems`: a system prompt for each answer."""
     if systems is None and _have_roles(column.type):
         return column
     prompts = [None] * len(column) if systems is None else objects_of(systems)

@@ -39,7 +39,7 @@ def plan_types(
     """Plan the columns from their types. Classes and vector lengths that only rows reveal are left open.
 
     `columns`: by split. `inputs`: the columns that become tokens, by default those of --text-column. `kind`: see
-    `Source.kind`. Raises: ColumnError if a column is missing in a split, or has an unusable type.
+    `Source.kind`. Raises: ColumnError if a column is missing or unusable.
     """
     inputs = inputs or Inputs(texts=config.text_columns)
     columns = {split: known.with_fields() for split, known in columns.items()}
@@ -91,7 +91,7 @@ def plan_columns(
 ) -> ColumnPlan:
     """Plan the columns like `plan_types`, then read classes and vector lengths from rows.
 
-    `plan`: the result of `plan_types`, if it is known. Raises: ColumnError if a column is missing or unusable.
+    `plan`: the result of `plan_types`, if known. Raises: like `plan_types` and `with_names`.
     """
     if plan is None:
         columns = {name: source.columns_of(split) for name, split in source.splits.items()}

@@ -1,7 +1,7 @@
 """Extract texts, label ids and kept columns from record batches, and find rows that can't be used.
 
-docs/format.md lists the reasons for rejecting a row. The reasons found here depend only on the row's columns, so
-rejected rows can be counted before tokenizing. A row's class counts as known if any split of the source has it.
+docs/format.md lists the reasons. They depend only on columns here, so rejected rows can be counted before tokenizing. A
+row's class counts as known if any split of the source has it.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ class Inputs:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ColumnPlan:
-    """Columns to read and their uses, planned on the launcher and sent to workers.
+    """Columns to read and their uses.
 
-    `nested`, `joins_pairs`: as in `Inputs`. `kept`: columns copied to the output. `tags`: plan for the labels of words.
-    `chats`: format and columns of the conversations, as text.
+    `nested`, `joins_pairs`: as in `Inputs`. `kept`: copied to the output. `tags`: plan for labels of words. `chats`:
+    the conversations' format and columns, as text.
     """
 
     texts: tuple[str, ...]
@@ -76,7 +76,7 @@ class ColumnPlan:
 
     @property
     def label_names(self) -> tuple[str, ...] | None:
-        """Class names of the labels; without labels, of the word tags; None if there are no classes."""
+        """Class names of the labels or word tags, or None."""
         plan = self.label or self.tags
         return plan.names if plan else None
 
@@ -91,7 +91,7 @@ class ColumnPlan:
 
     @property
     def flags(self) -> str:
-        """Command-line options that name these columns, such as `--text-column, --label-column`."""
+        """Command-line options that name these columns."""
         uses = ["text"] if self.texts else []
         required = [purpose for purpose in self.nested if purpose not in chats.OPTIONAL]
         uses += ["messages" if purpose in ("instruction", "output") else purpose for purpose in required]
@@ -157,8 +157,7 @@ def extract(
 ) -> tuple[Rows, np.ndarray]:
     """Return the usable rows of a batch, and the result of `validate`.
 
-    `numbers`: the number of each row in the batch, int64 [N], by default 0 to N - 1. Raises: SourceError if a text is
-    not UTF-8.
+    `numbers`: row numbers, int64 [N], by default 0 to N - 1. Raises: SourceError if a text is not UTF-8.
     """
     reasons = validate(batch, plan)
     if reasons.any():
@@ -185,7 +184,7 @@ def extract(
 
 
 def text_bytes_of(batch: pa.RecordBatch, columns: Sequence[str]) -> np.ndarray:
-    """Return the size of each row's texts in UTF-8 bytes, int64 [N]. Only offsets are read, not the texts."""
+    """Return the size of each row's texts in UTF-8 bytes, int64 [N], without reading the texts."""
     return sum((_text_bytes(batch.column(name)) for name in columns), np.zeros(batch.num_rows, np.int64))
 
 

@@ -42,11 +42,10 @@ MAX_LABEL_NAMES = 10_000
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LabelPlan:
-    """Conversion of a column to labels of rows or tags of words. The module's docstring explains `kind`.
+    """Conversion of a column to labels of rows or tags of words. `kind`: see the module.
 
     `names`: class names; None for plain numbers, and until `with_names` has read the rows. `several`: each row has a
-    list of classes, which becomes a vector of 0 and 1. Kind `hot`: the source already has such vectors, with `size`
-    values.
+    list of classes, which becomes a vector of 0 and 1. `size`: length of the vectors of kind `hot`.
     """
 
     column: str
@@ -72,7 +71,7 @@ class LabelPlan:
 
     @property
     def value_set(self) -> pa.Array:
-        """The value of each class in the source, in the order of class ids."""
+        """The value of each class in the source, by class id."""
         names = self.names or ()
         return pa.array(names, pa.string()) if self.kind == "string" else pa.array(map(int, names), pa.int64())
 
@@ -80,8 +79,8 @@ class LabelPlan:
 def plan_label(column: str, found: Column, *, lists: bool = False, classes: bool = False) -> LabelPlan:
     """Plan the conversion of a label column. `with_names` completes the plan.
 
-    `lists`: the column holds lists with a tag for each word. `classes`: each distinct number is a class. Raises:
-    ColumnError if the column's type can't be a label.
+    `lists`: the column holds a tag for each word. `classes`: each distinct number is a class. Raises: ColumnError if
+    the column's type can't be a label.
     """
     several = is_list(found.kind) and not lists
     kind = found.kind.value_type if lists or several else found.kind
@@ -103,9 +102,8 @@ def plan_label(column: str, found: Column, *, lists: bool = False, classes: bool
 def with_names(plan: LabelPlan, *, source: Source) -> LabelPlan:
     """Read the rows, and add their classes to the plan, or the length of their vectors of 0 and 1.
 
-    Classes are collected from all splits and sorted, so ids don't depend on the requested splits. Raises: ColumnError
-    for more than 10,000 classes, lists without any class, fractions, or vectors of different lengths; SourceError if a
-    string is not UTF-8.
+    Classes are sorted over all splits, so ids don't depend on the requested splits. Raises: ColumnError for over 10,000
+    classes, lists without any class, fractions, or vectors of different lengths; SourceError for invalid UTF-8.
     """
     if not plan.from_rows:
         return plan
@@ -227,7 +225,7 @@ def reject_tags(reasons: np.ndarray, words: pa.Array, tags: pa.Array, plan: Labe
 def label_values(column: pa.Array, label: LabelPlan) -> np.ndarray:
     """Return the labels of N usable rows: int64 or float32 [N], or uint8 [N, C] if a row may have several of C classes.
 
-    For a plan of word tags, return the tags of all W words in these rows, int64 [W].
+    For word tags, return the tags of all W words, int64 [W].
     """
     values, owners = items_of(column)
     if label.from_rows:
@@ -263,7 +261,7 @@ def overflows_float32(column: pa.Array) -> np.ndarray:
 
 
 def decode_texts(column: pa.Array, name: str) -> list[str]:
-    """Return a column of texts as a list. Raises: SourceError if a text is not UTF-8."""
+    """Return texts as a list. Raises: SourceError if one is not UTF-8."""
     try:
         return list(column.to_pylist())
     except UnicodeDecodeError as error:
@@ -309,7 +307,7 @@ def list_lengths(column: pa.Array) -> np.ndarray:
 
 
 def items_of(column: pa.Array) -> tuple[pa.Array, np.ndarray]:
-    """Return the values of a column, or the items of all its lists, and the row index of each one, int64."""
+    """Return the values of a column, or the items of its lists, and their row indices, int64."""
     if not is_list(column.type):
         return column, np.arange(len(column))
     return column.flatten(), np.repeat(np.arange(len(column)), list_lengths(column))

@@ -29,7 +29,7 @@ CANDIDATES = (*TEXTS, *chats.CANDIDATES)
 def recognised(splits: Sequence[Columns], named: Mapping[Any, str]) -> dict[Any, str]:
     """Return column names by purpose, such as `chosen`, for the first format that all splits match.
 
-    `named`: the columns that the user named, also by purpose.
+    `named`: the user's columns, by purpose.
     """
     common = [name for name in splits[0] if all(name in known for known in splits)]
     answers = {purpose: named.get(purpose, purpose) for purpose in ANSWERS}
@@ -41,7 +41,7 @@ def recognised(splits: Sequence[Columns], named: Mapping[Any, str]) -> dict[Any,
 
 
 def are_texts(nested: Mapping[Any, str], columns: Columns) -> bool:
-    """Return whether the answers, and the prompt if there is one, are texts instead of messages."""
+    """Return whether the answers and any prompt are texts, not messages."""
     used = [columns[nested[purpose]].kind for purpose in TEXTS if purpose in nested]
     return "messages" not in nested and "instruction" not in nested and all(map(is_text, used))
 
@@ -56,7 +56,7 @@ def described(nested: Mapping[Any, str]) -> str:
 def as_pairs(nested: Mapping[Any, pa.Array]) -> dict[Any, pa.Array]:
     """Convert both answers, `chosen` and `rejected`, to lists of messages.
 
-    An explicit prompt becomes the column `messages`. Other columns, such as `tools`, stay as they are.
+    An explicit prompt becomes the column `messages`. Other columns stay.
     """
     asked = chats.as_messages({purpose: column for purpose, column in nested.items() if purpose not in ANSWERS})
     systems = (

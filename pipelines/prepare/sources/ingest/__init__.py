@@ -1,1 +1,1 @@
-"""Ingest: read rows of any format with `datasets`, and write them to Parquet parts with small row groups."""
+"""Ingest: write rows of any format to Parquet parts with small row groups."""

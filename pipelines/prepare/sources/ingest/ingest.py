@@ -1,7 +1,7 @@
 """Run ingest tasks: read rows of any format with `datasets`, and write them as Parquet parts.
 
-A task reads consecutive shards of a stream, and writes one part of about 16 MB. The part depends only on the source, so
-the task can run anywhere, and more than once. The task is done when the part exists.
+A task writes consecutive shards to one part of about 16 MB, which depends only on the source. So tasks can run
+anywhere, and more than once.
 """
 
 import bisect
@@ -33,7 +33,7 @@ from tfrecord_io.shown import some, without_access
 
 # Bytes ingested in one second of CPU time, about as long as a child process takes to start.
 _LEAST_BYTES = 32_000_000
-# Files that a different version ingested are ingested again.
+# Files that another version ingested are ingested again.
 VERSION = 4
 
 _PART_BYTES = 16_000_000
@@ -60,9 +60,8 @@ class IngestTask(NamedTuple):
 class SplitStream:
     """Split to ingest. `dataset`: an IterableDataset, which the reader `reader` of `datasets` has opened.
 
-    `types`: schema of the rows. `shard_files`: for each shard, the index of its file in `files`; empty if not known.
-    `in_groups`: each shard is a Parquet row group, which is read without `datasets`. `delimiter`: see
-    `cells.delimiter_of`. `new_ids`: new class ids by path.
+    `shard_files`: index into `files` for each shard; empty if unknown. `in_groups`: each shard is a Parquet row group,
+    which is read without `datasets`. `delimiter`: see `cells.delimiter_of`. `new_ids`: new class ids by path.
     """
 
     dataset: Any
@@ -93,11 +92,11 @@ class SplitStream:
         return range(first, first + size + (task.part < left_over))
 
     def file_of(self, shard: int) -> DataFile | None:
-        """Return the file that contains a shard, or None if it is not known."""
+        """Return a shard's file, or None if unknown."""
         return self.files[self.shard_files[shard]] if self.shard_files else None
 
     def row_group_of(self, shard: int) -> tuple[DataFile, int] | None:
-        """Return a shard's Parquet file and row group index, or None if shards are not row groups."""
+        """Return a shard's Parquet file and row group, or None if shards are not row groups."""
         if not self.in_groups or not self.shard_files:
             return None
         file = self.shard_files[shard]
@@ -125,7 +124,7 @@ RunTasks = Callable[[IngestSource, Sequence[IngestTask]], None]
 def run(source: IngestSource, task: IngestTask, progress: Progress | None = None) -> dict[str, int]:
     """Run one task; return its number of rows as the counter `rows_ingested`. Beam passes `task` as a plain tuple.
 
-    Raises: SourceError if rows can't be read; OutputError if the part can't be written.
+    Raises: SourceError or OutputError if rows can't be read or written.
     """
     del progress
     task = IngestTask(*task)
@@ -142,8 +141,7 @@ def run(source: IngestSource, task: IngestTask, progress: Progress | None = None
 def children(source: IngestSource, tasks: Sequence[IngestTask], *, most: int) -> int:
     """Return how many child processes should run the tasks: 0, 1 if there is little to do, or `most`.
 
-    0 means to run them in this process, because a child can't see the files, or takes longer to start than the tasks
-    run.
+    0 means this process, because a child can't see the files, or takes longer to start than the tasks run.
     """
     streams = [source.streams[split] for split in dict.fromkeys(task.split for task in tasks)]
     files = [file for stream in streams for file in stream.files]
@@ -158,7 +156,7 @@ def children(source: IngestSource, tasks: Sequence[IngestTask], *, most: int) ->
 
 @contextlib.contextmanager
 def naming_files(source: IngestSource) -> Iterator[None]:
-    """Within the context, turn the death of a task's process into a SourceError that names the files it read."""
+    """Within the context, turn the death of a task's process into a SourceError with its files."""
     try:
         yield
     except WorkerDiedError as error:
@@ -171,7 +169,7 @@ def naming_files(source: IngestSource) -> Iterator[None]:
 
 
 def find_parts(source: IngestSource, tasks: Sequence[IngestTask]) -> dict[IngestTask, DataFile]:
-    """Return the parts that exist already, by task. Raises: OutputError if the folder can't be listed."""
+    """Return the parts that exist already, by task."""
     sizes = storage.sizes(source.folder) if tasks else {}
     paths = {task: source.path(task) for task in tasks}
     return {
@@ -186,8 +184,7 @@ def read_groups(
 ) -> dict[IngestTask, Groups]:
     """Return the row groups of each task's part. Missing parts are made by `run_tasks`.
 
-    `columns`: the columns to count in byte sizes, None for all. Raises: SourceError if a part can't be read;
-    OutputError if a part is missing afterwards.
+    `columns`: see `read_footers`. Raises: SourceError if a part can't be read; OutputError if one is still missing.
     """
     parts = find_parts(source, tasks)
     if missing := [task for task in tasks if task not in parts]:
@@ -206,7 +203,7 @@ def read_groups(
 
 
 def run_here(source: IngestSource, tasks: Sequence[IngestTask]) -> None:
-    """Run tasks in a child process, or in this process if `children` returns 0. Raises: like `run`."""
+    """Run tasks in a child process, or in this process if `children` returns 0."""
     processes = children(source, tasks, most=1)
     with naming_files(source):
         here.run(functools.partial(run, source), tasks, processes=processes)
@@ -242,7 +239,7 @@ def part_chunks(
 ) -> Iterator[bytes]:
     """Yield the bytes of a part with one row group per table.
 
-    The footer contains `rows` (number of rows per shard) and `notes`. Both may grow while `tables` is read.
+    The footer contains `rows` (per shard) and `notes`, which may grow while `tables` is read.
     """
     pending = io.BytesIO()
 

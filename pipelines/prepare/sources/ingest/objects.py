@@ -22,8 +22,8 @@ _CORRECT = "correct the code that makes these rows; if their types differ, set t
 def store(source: Any, home: str) -> tuple[str, tuple[str, ...]]:
     """Write an object's rows to a folder in `home`; return the folder and the split names.
 
-    Raises: ConfigError if `source` is not a dataset, data frame or table; SourceError if its rows can't be read;
-    OutputError if they can't be written.
+    Raises: ConfigError if `source` is not a dataset, data frame or table; SourceError or OutputError if rows can't be
+    read or written.
     """
     digest = xxhash.xxh3_128()
     try:

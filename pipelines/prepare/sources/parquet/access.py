@@ -44,8 +44,8 @@ def opened(
 ) -> Iterator[pa.NativeFile]:
     """Open a file for pyarrow. `addresses`: addresses with credentials, by the address without them.
 
-    `ahead`: byte ranges [start, stop) of a remote file to fetch in advance. Raises: SourceError if the file is missing
-    or has changed since the job was planned. Other errors while reading are passed on.
+    `ahead`: byte ranges [start, stop) to fetch in advance. Raises: SourceError if the file is missing or changed. Other
+    errors are passed on.
     """
     address = addresses.get(file.path, file.path)
     if is_remote(address):
@@ -65,7 +65,7 @@ def opened(
 
 
 def require_unchanged(file: DataFile) -> None:
-    """Check by its metadata that a file is as planned. Raises: SourceError if it has changed."""
+    """Raise SourceError if a file's metadata has changed since planning."""
     if not is_remote(file.path):
         _require_unchanged(storage.local_path(file.path) or file.path, file)
     elif not is_pinned(file.path):
@@ -146,9 +146,9 @@ def is_readable_by_workers(file: DataFile, *, needs_token: bool) -> bool:
 def relay(
     files: Sequence[DataFile], *, folder: str, addresses: Mapping[str, str], inside: str | None = None
 ) -> dict[str, DataFile]:
-    """Copy files to `FOLDER/source`, except those already there; return all copies by the path of the original.
+    """Copy missing files to `FOLDER/source`; return all copies by original path.
 
-    Raises: SourceError if a file can't be read; OutputError if a copy can't be written.
+    Raises: SourceError or OutputError if a file can't be read or written.
     """
     target = storage.join(folder, "source")
     copies = {file.path: _copy_of(file, number, target) for number, file in enumerate(files)}

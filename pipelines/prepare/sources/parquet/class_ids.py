@@ -59,8 +59,8 @@ def united(
 ) -> tuple[Columns, dict[str, NewIds]]:
     """Return `columns` with the classes of all files, in order of appearance, and the files' new class ids by path.
 
-    `columns`: the first file's columns. `schemas`: by path. `names`: the columns to examine. Raises: SourceError if a
-    column has classes in one file but not in another.
+    `columns`: of the first file. `schemas`: by path. `names`: columns to examine. Raises: SourceError if a column has
+    classes in one file but not in another.
     """
     by_path: dict[str, Columns] = {}
     for path, schema in schemas.items():
@@ -92,7 +92,7 @@ def _is_alike(one: Column, other: Column) -> bool:
 
 
 def with_new_ids(table: pa.Table, ids: NewIds) -> pa.Table:
-    """Replace class ids with new ones. An id that is not one of the file's classes becomes -2, which is no class."""
+    """Replace class ids. An id outside the file's classes becomes -2, which is no class."""
     for name, new in ids.items():
         index = table.schema.get_field_index(name)
         column = pa.chunked_array(

@@ -1,4 +1,4 @@
-"""Locate the rows of a split in groups, which can be read separately, and in the pieces that a task reads.
+"""Locate the rows of a split in groups, and in the pieces that a task reads.
 
     split rows   0 ............................... 4,200
     groups       a.parquet 0, 1, 2        b.parquet 0, 1      row groups of files or ingested parts
@@ -24,8 +24,8 @@ from tfrecord_io.errors import SourceError
 class Pieces:
     """P row ranges in reading order, each inside one group. All arrays are [P].
 
-    `starts` int64: number of the first row in the split. `counts` int64: number of rows. `skips` int64: number of rows
-    in the group before the first. `file` int32: index into `files`. `at` int64: index of the row group in the file.
+    `starts` int64: number of the first row in the split. `counts` int64: number of rows. `skips` int64: rows of the
+    group before the first. `file` int32: index into `files`. `at` int64: index of the row group in the file.
     """
 
     files: tuple[DataFile, ...]
@@ -43,7 +43,7 @@ class Pieces:
         return int(self.counts.sum())
 
     def part(self, which: slice) -> Pieces:
-        """Return the pieces in a slice, with only the files that they use."""
+        """Return the pieces in a slice, with only their files."""
         used, file = np.unique(self.file[which], return_inverse=True)
         arrays = {name: getattr(self, name)[which] for name in ("starts", "counts", "skips", "at")}
         return Pieces(files=tuple(self.files[index] for index in used), file=file.astype(np.int32), **arrays)
@@ -53,7 +53,7 @@ class Pieces:
 class Cover:
     """N parts of groups in reading order. All arrays are int64 [N].
 
-    `groups`: index of the group. `starts`: number of the first row in the split. `counts`: number of rows.
+    `groups`: index of the group. `starts`, `counts`: as in `Pieces`.
     """
 
     groups: np.ndarray
@@ -65,7 +65,7 @@ class Cover:
 
     @property
     def ends(self) -> np.ndarray:
-        """Where each part ends, exclusive, when all covered rows are counted from 0: int64 [N]."""
+        """Where each part ends, exclusive, counting covered rows from 0: int64 [N]."""
         return np.cumsum(self.counts)
 
 
@@ -90,7 +90,7 @@ def cover(ends: np.ndarray, ranges: Sequence[tuple[int, int]] | np.ndarray) -> C
 
 
 def covers(ends: np.ndarray, ranges: Sequence[tuple[int, int]] | np.ndarray, *, most: int = 1 << 20) -> Iterator[Cover]:
-    """Yield the result of `cover` in portions of at most `most` groups."""
+    """Yield `cover`'s result, at most `most` groups at a time."""
     for start, stop in _spans(ranges).tolist():
         while start < stop:
             last = int(np.searchsorted(ends, start, "right")) + most - 1
@@ -99,7 +99,7 @@ def covers(ends: np.ndarray, ranges: Sequence[tuple[int, int]] | np.ndarray, *, 
 
 
 def in_ranges(span: Sequence[int], ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Translate a span of positions to row numbers, where position 0 is the first row of the first range.
+    """Translate a span of positions in the ranges to row numbers.
 
     Example: `in_ranges((5, 12), [(100, 110), (200, 210)])` returns `[(105, 110), (200, 202)]`.
     """
@@ -123,9 +123,9 @@ def _spans(ranges: Sequence[tuple[int, int]] | np.ndarray) -> np.ndarray:
 class Groups:
     """N groups that make up a split, in row order and without gaps.
 
-    Arrays are [N], of any signed integer dtype, except `source_rows` int64 [S]: number of rows per source file, or per
-    shard of its stream if files are not known. `file`, `at`: as in `Pieces`. `num_bytes`: uncompressed size of the
-    columns that the job reads. `stored_bytes`: their size in the file. `nulls`: number of nulls by column, where known.
+    Arrays are [N], of any signed integer dtype, except `source_rows` int64 [S]: rows per source file, or per shard if
+    files are unknown. `file`, `at`: as in `Pieces`. `num_bytes`: uncompressed size of the job's columns.
+    `stored_bytes`: their size in the file. `nulls`: by column, where known.
     """
 
     files: tuple[DataFile, ...]
@@ -142,7 +142,7 @@ class Groups:
 
     @functools.cached_property
     def ends(self) -> np.ndarray:
-        """Number of the row that follows each group, int64 [N]."""
+        """Exclusive end of each group, int64 [N]."""
         return np.cumsum(self.num_rows, dtype=np.int64)
 
     @property
@@ -170,7 +170,7 @@ class Groups:
 
     @classmethod
     def unread(cls, source_rows: np.ndarray, *, columns: Sequence[str] = ()) -> Groups:
-        """Return one placeholder group for rows that will not be read. It has no nulls in `columns`."""
+        """Return a placeholder group, without nulls, for rows that will not be read."""
         none = np.zeros(1, np.int64)
         return cls(
             files=(DataFile(path="", size=0),),

@@ -1,7 +1,4 @@
-"""Read the footers and row groups of Parquet files.
-
-Consecutive pieces of the same row group are decoded together. Several threads fetch remote data in advance.
-"""
+"""Read the footers and row groups of Parquet files."""
 
 import contextlib
 import dataclasses
@@ -22,7 +19,7 @@ from pipelines.prepare.sources.resolve.data_files import DataFile
 from tfrecord_io.errors import SourceError
 from tfrecord_io.shown import some, visible_line, without_access
 
-# Largest row groups that are read in place, since a row group is shuffled and decoded as a whole.
+# Largest row groups to read in place, since a row group is shuffled and decoded as a whole.
 MOST_ROWS_IN_PLACE = 4_000
 MOST_BYTES_IN_PLACE = 16 << 20
 # Keys in the footer of an ingested part.
@@ -53,7 +50,7 @@ _locks: dict[DataFile, threading.Lock] = {}
 class Footer:
     """Footer of a Parquet file. `is_in_place`: all row groups are small enough to be read without ingest.
 
-    `groups.nulls` doesn't count nulls inside lists. `notes`: warnings about the content of an ingested part, by kind.
+    `groups.nulls` omits nulls inside lists. `notes`: an ingested part's warnings, by kind.
     """
 
     schema: pa.Schema
@@ -63,7 +60,7 @@ class Footer:
 
 
 def read_footers(files: Sequence[DataFile], columns: Collection[str] | None) -> list[Footer]:
-    """Read the footers of Parquet files. Byte sizes are those of `columns`, or of all columns if it is None.
+    """Read the footers of Parquet files. Byte sizes count `columns`, None for all.
 
     Raises: SourceError if a file is unreadable, damaged or changed.
     """
@@ -158,10 +155,10 @@ def _narrow(values: np.ndarray) -> np.ndarray:
 def read_rows(
     pieces: Pieces, columns: Sequence[str], *, types: pa.Schema, addresses: Mapping[str, str]
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield the number of the first row, and a record batch with `columns`, for each piece.
+    """Yield the first row's number, and a record batch with `columns`, for each piece.
 
-    `types`: schema to cast the columns to. `addresses`: addresses with credentials, by the address without them.
-    Raises: SourceError if a file is missing, changed or damaged, or a column can't be cast.
+    `types`: schema to cast to. `addresses`: see `opened`. Raises: SourceError if a file is missing, changed or damaged,
+    or can't be cast.
     """
     wanted = stored_columns.schema_of(types, columns)
     remote = any(access.is_remote(addresses.get(file.path, file.path)) for file in pieces.files)
@@ -284,8 +281,8 @@ def _decoded(
 ) -> Iterator[pa.RecordBatch]:
     """Yield rows in small batches, because 70 kB of a dictionary-encoded column may be gigabytes when decoded.
 
-    Texts are read as dictionaries and measured before they are expanded. pyarrow 25 can't do so for nested texts, so
-    files with nested texts are read in batches of few rows.
+    Texts are read as dictionaries and measured first. pyarrow 25 can't do so for nested texts, so they are read in
+    batches of few rows.
     """
     metadata = _metadata(file, handle)
     chunks = [metadata.row_group(group).column(leaf) for group in groups for leaf in range(metadata.num_columns)]

@@ -22,12 +22,12 @@ from tfrecord_io.errors import SourceError
 _PLAIN_QUOTES = "if quotes are plain characters in the file, add --source-option quoting=3"
 REMEDY = f"{library.CORRECT}; {_PLAIN_QUOTES}"
 _ROWS = 10_000
-# Options that only pandas can apply. With one of these, pandas chooses the types.
+# With one of these options, pandas chooses the types.
 _SPELLINGS = ("converters", "thousands", "true_values", "false_values")
 
 
 def as_written(listing: SourceListing, config: SourceConfig) -> tuple[SourceListing, Any]:
-    """Return the listing with a builder that reads all cells as text, and the features to parse the text to."""
+    """Return the listing with a builder that reads cells as text, and the features to parse to."""
     import datasets
 
     (builder,), string = listing.builders.values(), datasets.Value("string")
@@ -81,7 +81,7 @@ def _can_be(cells: pa.ChunkedArray | pa.Scalar, kind: pa.DataType) -> bool:
 
 
 def delimiter_of(builder: Any) -> str:
-    """Return the delimiter of CSV files in which quotes may enclose cells; for other files, an empty string."""
+    """Return the delimiter of CSV files with quoted cells; for other files, an empty string."""
     config = builder.config
     return (config.delimiter or config.sep) if builder.name == "csv" and config.quoting == 0 else ""
 
@@ -89,7 +89,7 @@ def delimiter_of(builder: Any) -> str:
 def parsed(table: pa.Table, types: pa.Schema, *, row: int, notes: MutableMapping[str, str], where: str) -> pa.Table:
     """Parse text cells to the numbers and booleans in `types`; add a note if a number is written as in +7.
 
-    `row`: number of the table's first row in the file `where`. Raises: SourceError if a cell can't be parsed.
+    `row`: number of the first row in the file `where`. Raises: SourceError if a cell can't be parsed.
     """
     columns = []
     for field, cells in zip(types, table.columns, strict=True):
@@ -151,7 +151,7 @@ def note_joined(table: pa.Table, delimiter: str, *, row: int, notes: MutableMapp
 
 
 def _look_like_rows(lines: list[list[str]], table: pa.Table, *, but: int) -> bool:
-    # In columns with few distinct values, such as labels, rows have known values.
+    # In columns of few distinct values, such as labels, rows have known values.
     for index, column in enumerate(table.columns):
         known = set(map(str, pc.unique(column).to_pylist()))
         has_few = index > but and pa.types.is_string(column.type) and 2 * len(known) <= len(column)

@@ -1,7 +1,6 @@
 """List the data files of a dataset, and identify them by digest, etag or commit.
 
 Listings omit hidden files, hidden and special folders (`.git`, `__pycache__`) and outputs of builds inside the folder.
-A file is identified by the XXH3-128 of its content, the service's digest or etag, or the commit in its Hub address.
 """
 
 from __future__ import annotations
@@ -48,10 +47,9 @@ _VERSION_KEYS = ("generation", "etag", "ETag", "md5Hash", "crc32c")
 class DataFile:
     """Data file of the source, or an `ingested` Parquet part.
 
-    `path`: absolute local path or address. It may contain credentials, so show it through `shown.without_access`.
-    `name`: the file's name in the manifest. `version`: generation or etag of a remote file; empty if the address fixes
-    the content or the service reports none. `tag`: `xxh3:...` or the service's digest; empty before `identify`.
-    `stamp`: result of `stamp_of`, for local files.
+    `path`: absolute local path or address. It may contain credentials (see `shown.without_access`). `name`: in the
+    manifest. `version`: generation or etag of a remote file; empty if there is none or the address fixes the content.
+    `tag`: `xxh3:...` or the service's digest; empty before `identify`. `stamp`: result of `stamp_of`, for local files.
     """
 
     path: str
@@ -70,20 +68,20 @@ class DataFile:
 
     @property
     def entry(self) -> dict[str, Any]:
-        """The file's entry in the identity of the source, which the fingerprint and the manifest contain."""
+        """The file's entry in the fingerprint and the manifest."""
         is_our_digest = self.tag.startswith(_DIGEST)
         tag = {"xxh3": self.tag.removeprefix(_DIGEST)} if is_our_digest else {"mark": self.tag}
         return {"name": self.name, "bytes": self.size, **tag}
 
 
 def is_same_file(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
-    """Return whether two values of `DataFile.entry` mean the same file. With digests of content, names may differ."""
+    """Return whether two `entry` values mean the same file. With digests of content, names may differ."""
     ignored = {"split", *(["name"] if "xxh3" in before or len(str(before.get("mark"))) in (40, 64) else [])}
     return all(before.get(key) == now.get(key) for key in {*before, *now} - ignored)
 
 
 def with_first(files: Sequence[DataFile], entries: Sequence[Mapping[str, Any]]) -> list[DataFile]:
-    """Return the files in a new order: first those that `entries` describe, in their order, then all others."""
+    """Return the files that `entries` describe, in this order, then all others."""
     first, rest = [], list(files)
     for entry in entries:
         same = [file for file in rest if is_same_file(entry, file.entry)]
@@ -94,17 +92,17 @@ def with_first(files: Sequence[DataFile], entries: Sequence[Mapping[str, Any]]) 
 
 
 def is_pinned(path: str) -> bool:
-    """Return whether the address fixes the content, as a Hub address with a commit does."""
+    """Return whether the address fixes the content, such as a Hub address with a commit."""
     return path.startswith("hf://") and "@" in path
 
 
 def version_of(info: Mapping[str, Any]) -> str:
-    """Return the version of a file from its file system's metadata `info`; empty if there is none."""
+    """Return a file's version from its metadata `info`; empty if there is none."""
     return next((str(info[key]) for key in _VERSION_KEYS if info.get(key)), "")
 
 
 def stamp_of(status: os.stat_result) -> int:
-    """Return a 63-bit digest of a local file's inode and times, which changes if the file is replaced."""
+    """Return a 63-bit digest of a local file's inode and times."""
     return xxhash.xxh3_64_intdigest(f"{status.st_ino} {status.st_mtime_ns} {status.st_ctime_ns}".encode()) >> 1
 
 
@@ -121,10 +119,10 @@ def is_folder(dataset: str) -> bool:
 def list_folder(folder: str) -> tuple[list[DataFile], bool]:
     """Return the visible files in a folder, sorted, and whether the folder contains outputs of builds.
 
-    Raises: SourceError if the folder can't be listed, or is itself the output of a build.
+    Raises: SourceError if the folder can't be listed, or is the output of a build.
     """
     infos, root = _below(folder)
-    # If --output is inside the source, each run of a command would otherwise see different files.
+    # If --output is inside the source, each run would otherwise see different files.
     inside = f"/{_WORK_FOLDER}/"
     outputs = {f"/{name}".partition(inside)[0][1:] for name in infos if inside in f"/{name}"}
     if "" in outputs:
@@ -161,7 +159,7 @@ def list_files(dataset: str) -> list[DataFile]:
 
 
 def describe(path: str, *, name: str = "") -> DataFile:
-    """Return the metadata of a local or remote file. Raises: FileNotFoundError; SourceError if it can't be read."""
+    """Return a file's metadata. Raises: FileNotFoundError; SourceError if it can't be read."""
     with storage.as_source_error(path):
         if (local := storage.local_path(path)) is None:
             return _remote_file(path, storage.describe(path), name=name)

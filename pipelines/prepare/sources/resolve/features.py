@@ -1,4 +1,4 @@
-"""Columns of a split: their features in `datasets`, and the Arrow types for reading them."""
+"""Columns of a split: their features in `datasets`, and their Arrow types."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Columns(dict[str, Column]):
         return pa.schema([(name, column.kind) for name, column in self.items()])
 
     def with_fields(self) -> Columns:
-        """Return these columns and the fields of structs, which are named as in `translation.en`."""
+        """Return these columns and the fields of structs, such as `translation.en`."""
         within = {
             f"{name}.{inner}": column
             for name, outer in self.items()

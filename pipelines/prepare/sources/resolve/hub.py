@@ -24,7 +24,7 @@ _NO_SUCH = "no such dataset, file or folder"
 class Repository:
     """Dataset on the Hub at one commit. `needs_token`: it is private or gated.
 
-    `folder`: its copy in the Hub's cache, which is used with HF_HUB_OFFLINE; None if it is read from the Hub.
+    `folder`: its copy in the Hub's cache with HF_HUB_OFFLINE, or else None.
     """
 
     name: str
@@ -37,12 +37,12 @@ class Repository:
         return f"{_DATASETS}{self.name}@{self.commit}"
 
     def name_of(self, path: str) -> str:
-        """Return the path of a file in the repository, without the repository's address or folder."""
+        """Return the path of a file in the repository."""
         return path[len(self.folder or self.root) :].lstrip("/")
 
 
 def is_repository(dataset: str) -> bool:
-    """Return whether DATASET names a whole dataset on the Hub, not files or a folder."""
+    """Return whether DATASET names a whole dataset on the Hub."""
     if not dataset.startswith("hf://"):
         return not paths.names_files(dataset)
     name = re.sub("@refs/[^/]*/", "@refs%2F", dataset.removeprefix(_DATASETS).rstrip("/"))
@@ -71,7 +71,7 @@ def repository(dataset: str, *, revision: str | None) -> Repository:
 def pin(address: str, *, revision: str | None) -> tuple[str, Repository]:
     """Pin an address in a Hub dataset to a commit; return the pinned address and the dataset.
 
-    Raises: SourceError if there is no such dataset, or the Hub cannot be reached.
+    Raises: like `repository`.
     """
     owner, _, below = address.removeprefix(_DATASETS).partition("/")
     head, _, inner = below.replace("@refs/", "@refs%2F").partition("/")
@@ -93,7 +93,7 @@ def _cached(name: str, *, revision: str | None) -> Repository:
     wanted = f" --revision {revision}" if revision else ""
     try:
         folder = huggingface_hub.snapshot_download(name, repo_type="dataset", revision=revision, local_files_only=True)
-        # Raises an error if the commit's file list isn't cached, since any file may then be missing.
+        # Raises an error if the commit's file list isn't cached: any file may be missing.
         huggingface_hub.get_cached_repo_tree(name, repo_type="dataset", revision=os.path.basename(folder))
     except (errors.HFValidationError, errors.CachedRepoTreeNotFoundError, FileNotFoundError) as error:
         raise SourceError(
@@ -107,7 +107,7 @@ def _cached(name: str, *, revision: str | None) -> Repository:
 
 @contextlib.contextmanager
 def as_source_error(dataset: str) -> Iterator[None]:
-    """Within the context, turn errors of the Hub's client into a SourceError with a remedy."""
+    """Within the context, turn errors of the Hub's client into SourceError."""
     from huggingface_hub import errors
 
     remedies = {
@@ -126,7 +126,7 @@ def as_source_error(dataset: str) -> Iterator[None]:
         raise
     except Exception as error:
         known = next((words for kind, words in remedies.items() if isinstance(error, kind)), None)
-        # Versions of the Hub's client use different HTTP libraries, each with its own errors.
+        # Versions of the client use different HTTP libraries.
         of_network = type(error).__module__.startswith(("http", "requests", "urllib3"))
         if known is None and not of_network and not isinstance(error, ConnectionError):
             raise

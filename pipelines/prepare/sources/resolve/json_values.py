@@ -1,7 +1,7 @@
 """Keep the values of JSON files exactly as written in the file.
 
 `datasets` infers the types of each chunk of a file, and casts the chunk to the types of the first rows. Here texts that
-look like times stay texts, and casts that change characters raise LateKeysError (see `library.reading`):
+look like times stay texts, and casts that change characters raise LateKeysError:
 
     in the file                      first rows    `datasets` gives
     1.0, 12345678901234567890        text          1, 1.23...e+19
@@ -34,7 +34,7 @@ _OTHER_SPELLINGS = (
 
 @contextlib.contextmanager
 def as_written() -> Iterator[None]:
-    """Within the context, the JSON reader of `datasets` keeps values as written, or refuses to cast them."""
+    """Within the context, `datasets` keeps JSON values as written, or refuses to cast them."""
     from datasets.packaged_modules.json import json as reader
 
     cast, read = reader.table_cast, reader.pandas_read_json

@@ -32,7 +32,7 @@ from tfrecord_io.shown import first_line, without_access
 _ROWS = 1000
 _CUT = 16
 _SMALL_BYTES = 16_000_000
-# For more files, the manifest holds one digest instead of a list.
+# For more files, the manifest holds one digest.
 _MOST_NAMED = 1_000
 CORRECT = "correct the file or leave it out; if files have different types, convert them to the same types"
 _NO_ROWS = ("no rows, expected at least one", "check the content of the files")
@@ -48,7 +48,7 @@ _OURS: Mapping[str, tuple[str, Any, Any]] = {
     "json": ("on_mixed_types", "use_json", None),
 }
 
-# By default, the JSON reader replaces the columns of files that look like traces of an agent, as conversations may.
+# The JSON reader would replace the columns of files that look like traces of an agent.
 AGENT_TRACES = "parse_agent_traces"
 
 # Registered on import, so that every process can read streams from others.
@@ -60,7 +60,7 @@ _lock = threading.RLock()
 
 @contextlib.contextmanager
 def quiet() -> Iterator[Any]:
-    """Yield `datasets` with quiet settings, to one thread at a time; restore the user's settings afterwards."""
+    """Yield `datasets` with quiet settings, to one thread at a time."""
     import datasets
     from huggingface_hub.utils import logging as hub_logging
 
@@ -84,7 +84,7 @@ def quiet() -> Iterator[Any]:
 
 
 def open_builder(path: str, **options: Any) -> Any:
-    """Call `load_dataset_builder`, and delete its cache folder, which contains only locks."""
+    """Call `load_dataset_builder`, and delete its cache of locks."""
     with quiet() as datasets, contextlib.ExitStack() as restored, warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # from readers that a later release will drop
         # `datasets` lists a folder for each of its 66 patterns: 1.3 ms of CPU time per file, or 0.5 ms with a cache.
@@ -95,19 +95,19 @@ def open_builder(path: str, **options: Any) -> Any:
 
 
 def listed(splits: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    """Return the argument `data_files` for existing files, so that `datasets` doesn't check them again."""
+    """Return `data_files` for existing files, so that `datasets` doesn't check them."""
     from datasets.data_files import DataFilesList
 
     return {split: DataFilesList(list(paths), [()] * len(paths)) for split, paths in splits.items()}
 
 
 def splits_of(builder: Any) -> dict[str, list[str]]:
-    """Return the paths of a builder's files by split."""
+    """Return a builder's files by split."""
     return {str(split): list(paths) for split, paths in (builder.config.data_files or {}).items()}
 
 
 def with_files(builder: Any, splits: Mapping[str, Sequence[str]], *, features: Any = None) -> Any:
-    """Return a copy of a builder that reads `splits`, the paths by split, by default with the same features."""
+    """Return a copy of a builder that reads these paths by split, by default with the same features."""
     features = features or builder.info.features
     options = options_of(builder.config)
     return with_ours(open_builder(builder.name, data_files=listed(splits), features=features, **options))
@@ -116,9 +116,8 @@ def with_files(builder: Any, splits: Mapping[str, Sequence[str]], *, features: A
 def with_members(builder: Any) -> Any:
     """Return a builder that reads the members of tar archives, which `datasets` doesn't unpack in streams.
 
-    A builder with options is always opened again by its reader's name, because `datasets` ignores options such as
-    `delimiter` for folders. Raises: OSError or tarfile.TarError if an archive can't be read; SourceError if an address
-    can't contain a member's name.
+    A builder with options is always opened again, because `datasets` ignores options such as `delimiter` for folders.
+    Raises: OSError, tarfile.TarError; SourceError if an address can't contain a member's name.
     """
     files = members = splits_of(builder)
     if builder.name != "webdataset":
@@ -153,7 +152,7 @@ def _members(path: str) -> list[str]:
 
 
 def options_of(config: Any) -> dict[str, Any]:
-    """Return the options of a builder's `config` that differ from the reader's defaults."""
+    """Return the options in `config` that differ from the reader's defaults."""
     default = type(config)()
     fixed = {"name", "version", "data_dir", "data_files", "description", "features"}
     names = [field.name for field in dataclasses.fields(config) if field.name not in fixed]
@@ -170,7 +169,7 @@ def with_ours(builder: Any) -> Any:
 
 
 def asked_options(builder: Any) -> dict[str, Any]:
-    """Return a builder's options that come from the user, a card or file names, not from `with_ours`."""
+    """Return a builder's options except those from `with_ours`."""
     option, _, ours = _OURS.get(builder.name, ("", None, None))
     of_build = [(option, ours), (AGENT_TRACES, False)]
     return {name: value for name, value in options_of(builder.config).items() if (name, value) not in of_build}
@@ -182,7 +181,7 @@ class LateKeysError(SourceError):
 
 @contextlib.contextmanager
 def reading(where: Callable[[], str], *, remedy: str = CORRECT, reader: str = "") -> Iterator[None]:
-    """Within the context, turn errors of a reader into SourceError. `where` returns the place for the message."""
+    """Within the context, turn a reader's errors into SourceError. `where` returns the place for the message."""
     try:
         yield
     except PrepError:
@@ -206,7 +205,7 @@ def _explained(error: Exception, remedy: str, reader: str) -> tuple[str, str]:
         return cause, f"divide the file's rows among several files, {smaller}, or use a machine with more memory"
     if isinstance(error, StopIteration):
         return _NO_ROWS
-    if isinstance(error, ImportError):  # readers import some packages only when they read
+    if isinstance(error, ImportError):  # readers import some packages late
         return f"cannot be read: {first_line(error)}", "install this package with pip, and run the same command again"
     if str(error).startswith(_LONG_ROWS):
         add = "add names to the header, or add --source-option index_col=0 to omit the first cell of each row"
@@ -232,7 +231,7 @@ def no_rows(where: str) -> SourceError:
 
 
 def require_split_names(names: Iterable[str], *, where: str) -> None:
-    """Check that split names can be parts of file names. Raises: SourceError if not."""
+    """Raise SourceError unless split names can be parts of file names."""
     if odd := next((name for name in names if not SPLIT_NAME.match(name)), None):
         raise SourceError(
             f"{where}: split {odd!r}, expected a name of letters, digits, '_' or '.', because file names contain it",
@@ -242,10 +241,10 @@ def require_split_names(names: Iterable[str], *, where: str) -> None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SourceListing:
-    """Splits of a dataset and their files, both in the order of `datasets`.
+    """Splits and their files, in the order of `datasets`.
 
-    `kind`: reader of `datasets`, such as `json`. `described`: further entries of the identity. `builders`: a builder
-    for all splits under the key None, or, for `save_to_disk`, a builder by split name.
+    `kind`: reader of `datasets`, such as `json`. `described`: further entries of the identity. `builders`: one for all
+    splits under the key None, or, for `save_to_disk`, one by split.
     """
 
     kind: str
@@ -256,7 +255,7 @@ class SourceListing:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Entry of the source in the fingerprint and the manifest, without paths and secrets."""
+        """The source's entry in fingerprint and manifest, without paths and secrets."""
         if self.described.get("kind") == "hub":  # the revision identifies the files
             return dict(self.described)
         entries: Any = self.entries
@@ -270,7 +269,7 @@ class SourceListing:
         return [{**file.entry, "split": split} for split, files in self.splits.items() for file in files]
 
     def with_first(self, entries: Sequence[Mapping[str, Any]]) -> "SourceListing":
-        """Return the listing with each split's files in a new order: first those in `entries`, in their order."""
+        """Return the listing with each split's files in the order of `data_files.with_first`."""
         splits = {
             name: data_files.with_first(files, [entry for entry in entries if entry["split"] == name])
             for name, files in self.splits.items()
@@ -287,14 +286,14 @@ class SourceListing:
 
     @property
     def batch_rows(self) -> int:
-        """Rows per read: 1 for generator-based readers, because `datasets` infers types for each batch."""
+        """Rows per read: 1 if a generator reads them, because `datasets` infers types for each batch."""
         import datasets
 
         is_generated = any(isinstance(builder, datasets.GeneratorBasedBuilder) for builder in self.builders.values())
         return 1 if is_generated else _ROWS
 
     def features_of(self, split: str) -> Any | None:
-        """Return the features of a split that the card or the user declares, or None."""
+        """Return a split's declared features, or None."""
         return self.builders[split if split in self.builders else None].info.features
 
     @functools.cached_property
@@ -336,19 +335,19 @@ def _open(builders: Mapping[str | None, Any]) -> dict[str, Any]:
 
 
 def is_seen_by_others(paths: Iterable[str]) -> bool:
-    """Return whether other processes of this machine can read the files: all are local or on the Hub."""
+    """Return whether other processes here can read the files: all are local or on the Hub."""
     files = (path.rpartition("::")[2] for path in paths)
     return all("://" not in file or file.startswith("hf://") for file in files)
 
 
 def are_small_texts(reader: str, paths: Sequence[str]) -> bool:
-    """Return whether all files are plain texts, so small that reading is faster than starting a child process."""
+    """Return whether all files are plain texts, so small that a child process isn't worth starting."""
     is_plain = reader == "text" and all(path.endswith(".txt") and "://" not in path for path in paths)
     return is_plain and sum(map(os.path.getsize, paths)) < _SMALL_BYTES
 
 
 def shards_of(dataset: Any) -> Iterator[Any]:
-    """Yield the shards of a stream in order. Division is recursive, because taking one shard of n costs O(n)."""
+    """Yield a stream's shards in order. Division is recursive, because taking one shard of n costs O(n)."""
     count = min(dataset.num_shards, _CUT)
     if count <= 1:
         yield dataset
@@ -358,7 +357,7 @@ def shards_of(dataset: Any) -> Iterator[Any]:
 
 
 def features_of_rows(splits: Mapping[str, Any]) -> Any:
-    """Return the features of the first rows, as `load_dataset` does. Raises: SourceError if there are no rows."""
+    """Return the features of the first rows. Raises: SourceError if there are none."""
     import datasets
 
     # By shard, because a stream would read further files to fill a batch.

@@ -1,4 +1,4 @@
-"""Open byte ranges of a large file of lines as separate files, so that every core reads a part of it.
+"""Open byte ranges of a large file of lines as separate files, one for each core.
 
 `datasets` 5.2 can't shard such a file, and one core takes 18 s for 1 GB. But it can open ranges through fsspec. A range
 holds the lines that begin in it; a line ends with \\n.
@@ -23,7 +23,7 @@ _ADDRESS = re.compile(r"(lines://)?(?P<start>\d+)-(?P<stop>\d+)(?P<path>/.*)")
 
 
 def ranges_of(file: DataFile, *, kind: str) -> list[str]:
-    """Return addresses of byte ranges of a large local file with one row per line; for other files, only the path."""
+    """Return addresses of ranges of a large local file with one row per line; for other files, the path."""
     is_plain = file.path.lower().endswith((".jsonl", ".ndjson", ".json", ".txt"))
     if file.size <= _LARGE_BYTES or "://" in file.path or not is_plain:
         return [file.path]
@@ -54,7 +54,7 @@ class LineRanges(fsspec.AbstractFileSystem):
         return path.removeprefix(f"{PROTOCOL}://")
 
     def info(self, path: str, **_: Any) -> dict[str, Any]:
-        """Return the metadata of a range. `size` is its length in bytes before alignment to lines."""
+        """Return the metadata of a range. `size`: bytes before alignment to lines."""
         start, stop = _parsed(path)[:2]
         return {"name": self._strip_protocol(path), "type": "file", "size": stop - start}
 

@@ -1,4 +1,4 @@
-"""Turn --source-option and --data-files into arguments of `load_dataset`, and its errors into errors with a remedy."""
+"""Turn --source-option and --data-files into arguments of `load_dataset`, and explain its errors."""
 
 import contextlib
 import hashlib
@@ -23,7 +23,7 @@ _OF_BUILD = {"name": "--config", "data_files": "--data-files", "revision": "--re
 
 
 def require_reader(name: str | None) -> None:
-    """Check that --format names a reader, not a dataset on the Hub. Raises: ConfigError if not."""
+    """Raise ConfigError unless --format names a reader."""
     if name is None:
         return
     with library.quiet():
@@ -38,7 +38,7 @@ def require_reader(name: str | None) -> None:
 
 
 def require_options(config: SourceConfig) -> None:
-    """Check that --source-option sets options of a reader, and holds no credentials. Raises: ConfigError if not.
+    """Raise ConfigError unless --source-option sets options of a reader, without credentials.
 
     Options are stored with the dataset, but most arguments of `load_dataset` itself name places or credentials.
     """
@@ -69,7 +69,7 @@ def _instead(name: str, value: str, dataset: str) -> str:
 
 
 def arguments(config: SourceConfig) -> dict[str, Any]:
-    """Return arguments for `load_dataset`: the patterns of --data-files by split, and options of the reader."""
+    """Return arguments for `load_dataset`: patterns by split, and options of the reader."""
     files: dict[str, list[str]] = {}
     for text in config.data_files:
         split, equals, pattern = text.partition("=")
@@ -117,18 +117,18 @@ def described(config: SourceConfig) -> dict[str, Any]:
 
 
 def largest_chunk(files: Iterable[DataFile]) -> int:
-    """Return the chunk size in bytes for a second attempt at JSON files after a LateKeysError."""
+    """Return the chunk size in bytes for JSON files after a LateKeysError."""
     return min(4 * max(file.size for file in files), 1_000_000_000)
 
 
 def resolved(
     config: SourceConfig, builder: Any | None, files: Sequence[DataFile], *, is_pinned: bool
 ) -> dict[str, Any]:
-    """Return, for the source's identity, the options and features of a card and the chunk size of JSON files.
+    """Return, for the source's identity, a card's options and features, and the JSON chunk size.
 
-    The card is left out if a revision pins it. The chunk size is included because it may change values: in a nested
-    object, 1 becomes 1.0 if its chunk also contains 1.5. All sizes that hold whole files count as equal. The size
-    `largest_chunk` is left out, because a build may choose it.
+    The card is left out if a revision pins it. The chunk size may change values: in a nested object, 1 becomes 1.0 if
+    its chunk also contains 1.5. All sizes that hold whole files count as equal. `largest_chunk` is left out, because a
+    build may choose it.
     """
     options, entry = _options(config), {}
     if builder is not None and not is_pinned:

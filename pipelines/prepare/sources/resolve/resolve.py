@@ -38,7 +38,7 @@ from pipelines.prepare.sources.resolve.library import SourceListing
 from tfrecord_io.errors import SourceError
 from tfrecord_io.shown import without_access
 
-# Files next to the data that may be left unused without a warning.
+# Files that may be left unused without a warning.
 _BESIDE = frozenset(
     {*trust.CARDS, "LICENSE", "config.json", "dataset_info.json", "dataset_infos.json", "dataset_dict.json"}
 )
@@ -48,14 +48,14 @@ _EVALUATED = re.compile(
 _SPLIT_WORD = re.compile(
     r"(?<![A-Za-z])(train|training|test|testing|validation|valid|val|dev|eval)(?![A-Za-z])", re.IGNORECASE
 )
-# Text files below this average size are probably documents, not lists of lines.
+# Text files below this average size are probably documents.
 _DOCUMENT_BYTES = 1_000_000
 
 _log = logging.getLogger(__name__)
 
 
 def resolve(config: SourceConfig) -> SourceListing:
-    """Find the splits of the dataset, and their files with versions.
+    """Find the splits of the dataset, and their files.
 
     Raises: ConfigError for wrong options; SourceError if the dataset is not found or can't be opened.
     """
@@ -134,7 +134,7 @@ def _of_listed(files: Sequence[DataFile], config: SourceConfig, *, card: str | N
         raise SourceError(
             f"{twice}: this file is given twice, with different queries after the '?'", remedy="give each file once"
         )
-    # Let `datasets` see a folder with only these files.
+    # Show `datasets` only these files.
     with _mirror(below, card=card) as folder:
         of_mirror = _open_folder(folder, config, where=where)
         splits = {

@@ -1,4 +1,4 @@
-"""Find the features and Arrow files of the splits in a folder that `save_to_disk` wrote.
+"""Find the splits, features and Arrow files in a folder of `save_to_disk`.
 
     dataset_dict.json          {"splits": ["train", "test"]}, for a DatasetDict only
     train/state.json           {"_data_files": [{"filename": "data-00000-of-00002.arrow"}, ...], "_split": ...}
@@ -58,7 +58,7 @@ def _split(folder: str, split: str) -> tuple[list[str], Any]:
 
 
 def own_name(loaded: str) -> str:
-    """Return the split that a specification such as `test[:10%]` names, or `train` if it names none or several."""
+    """Return the only split in a specification such as `test[:10%]`, or else `train`."""
     names = {part.partition("[")[0] for part in loaded.split("+")}
     return (names.pop() if len(names) == 1 else "") or "train"
 

@@ -1,4 +1,4 @@
-"""Check that the paths in a dataset's card, and the resolved files, lie inside the dataset.
+"""Check that a card's paths, and the resolved files, lie inside the dataset.
 
 A card is the YAML of `README.md` or `.huggingface.yaml`. It is checked before `datasets` requests its addresses and
 expands its aliases.
@@ -111,7 +111,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def require_inside(splits: Mapping[str, Sequence[str]], *, root: str, where: str) -> None:
-    """Check that all resolved files lie in the folder or repository `root`. Raises: SourceError if not."""
+    """Raise SourceError unless all files lie in the folder or repository `root`."""
     from huggingface_hub import constants
 
     # The links of a snapshot lead to the Hub's cache.

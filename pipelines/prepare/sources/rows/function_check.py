@@ -1,4 +1,4 @@
-"""Try user functions on a few hundred rows of each split, to find their output columns and the share of kept rows.
+"""Try user functions on a few hundred rows of each split, to find their columns and share of kept rows.
 
 A column keeps its class names if the functions don't change its sampled values.
 """
@@ -19,7 +19,7 @@ from tfrecord_io.shown import some
 
 _CLUSTERS = 16
 _CLUSTER_ROWS = 32
-# A sample reads this share of a split's stored bytes, or this many bytes if that is more.
+# A sample reads this share of a split's stored bytes, or at least this many bytes.
 _STORED_SHARE = 1 / 200
 _STORED_BYTES = 2 << 20
 
@@ -34,10 +34,9 @@ def apply_functions(
     *,
     requested: Collection[str],
 ) -> tuple[Mapping[str, RowReader], Mapping[str, Columns]]:
-    """Return readers that apply the functions to the splits of the source, and the resulting columns, both by split.
+    """Return readers that apply the functions to the source's splits, and the resulting columns, by split.
 
-    If the functions fail on a split that is not in `requested`, the split is left out with a warning. Raises:
-    SourceError if they fail on a requested split.
+    Raises: SourceError if the functions fail on a split in `requested`; other splits are left out with a warning.
     """
     if not functions:
         return readers, columns
@@ -73,9 +72,8 @@ def examine_functions(
 ) -> tuple[RowFunctions, Columns]:
     """Try the functions on one sample after another, until they keep at least one row.
 
-    Return the functions with the schema of their output and the share of kept rows, and the output columns. `samples`:
-    tables, each with a description for messages. Raises: SourceError if a function fails, or keeps no row of any
-    sample.
+    Return the functions with output schema and share of kept rows, and the output columns. `samples`: tables with
+    descriptions for messages. Raises: SourceError if a function fails, or keeps no row of any sample.
     """
     seen = 0
     for table, where in samples:
@@ -88,7 +86,7 @@ def examine_functions(
                 for name, column in stored.items()
                 if name in left.column_names and before[name] == left[name]
             }
-            # Drop metadata, which may describe values that a map has replaced.
+            # Metadata may describe values that a map has replaced.
             plain = pa.schema([pa.field(field.name, field.type) for field in left.schema])
             columns = Columns({**columns_of(plain), **same})
             return RowFunctions(functions=functions, schema=columns.arrow_schema, share=left.num_rows / seen), columns

@@ -21,7 +21,7 @@ import xxhash
 from pipelines.prepare.sources.parquet.stored_columns import is_list
 from tfrecord_io.manifest import HELD_OUT, NOT_HELD_OUT
 
-# Hashes are below this bound, so that JSON numbers hold them exactly.
+# Bound of hashes, so that JSON numbers hold them exactly.
 HASHES = 1 << 48
 _SHIFT = np.uint64(64 - 48)
 # Makes these hashes independent of other uses of the seed.
@@ -31,10 +31,9 @@ _NULL = np.uint64(0x9E3779B97F4A7C15)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HashFilter:
-    """Filter that keeps rows with a hash in [low, high) if `held_out` is True, and all other rows if it is False.
+    """Filter that keeps rows with a hash in [low, high) if `held_out`, or else all other rows.
 
-    The hash is computed from `columns`. A row with a null is never held out, unless the null is in an `optional`
-    column.
+    `columns` are hashed. A row with a null is never held out, unless the null is in an `optional` column.
     """
 
     columns: tuple[str, ...]
@@ -97,7 +96,7 @@ def _joined(hashes: Sequence[np.ndarray], seed: int) -> np.ndarray:
 
 
 def text_buffers(texts: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-    """Return the joined bytes of n large strings or binaries, uint8, and the offsets of values, int64 [n + 1]."""
+    """Return the joined bytes of n large strings or binaries, uint8, and their offsets, int64 [n + 1]."""
     _, offsets, data = texts.buffers()
     ends = np.frombuffer(offsets or bytes(8), np.int64)[texts.offset : texts.offset + len(texts) + 1]
     return np.frombuffer(data or b"", np.uint8)[ends[0] : ends[-1]], ends - ends[0]

@@ -43,8 +43,8 @@ _log = logging.getLogger(__name__)
 class OpenedSource:
     """Dataset with known files and columns, before its rows are located.
 
-    `new_ids`: by path, for files with class names that differ from the split's. `addresses`: addresses with
-    credentials, by the address without them. `copies`: copies that workers can read, by the path of the original.
+    `new_ids`: by path, for files whose class names differ from the split's. `addresses`: see `access.opened`. `copies`:
+    for workers, by original path.
     """
 
     listing: SourceListing
@@ -55,16 +55,16 @@ class OpenedSource:
     copies: Mapping[str, DataFile] = dataclasses.field(default_factory=dict)
 
     def types(self, split: str) -> pa.Schema:
-        """Return the Arrow schema to which the rows of a split are cast."""
+        """Return the Arrow schema to which a split's rows are cast."""
         return self.columns[split].arrow_schema
 
     def is_in_place(self, split: str) -> bool:
-        """Return whether the rows of a split are read from its own files, without ingest."""
+        """Return whether a split is read without ingest."""
         footers = [self.footers.get(file.path) for file in self.listing.splits[split]]
         return all(footer and footer.is_in_place for footer in footers) and not self.ids_of(split)
 
     def streams(self, splits: Collection[str]) -> dict[str, SplitStream]:
-        """Return, by name, a stream for each split in `splits` that needs ingest."""
+        """Return a stream, by name, for each of `splits` that needs ingest."""
         return {
             name: self._stream(name) for name in self.listing.splits if name in splits and not self.is_in_place(name)
         }
@@ -88,7 +88,7 @@ class OpenedSource:
         listing, files = self.listing, tuple(self.listing.splits[split])
         builder, dataset = listing.builders.get(None) or listing.builders[split], listing.streams[split]
         ids = self.ids_of(split)
-        if ids:  # read class ids as numbers: the classes of the first file don't fit others
+        if ids:  # as numbers: the first file's classes don't fit others
             plain = type(dataset.features).from_arrow_schema(self.types(split))
             mapped = {name for by_column in ids.values() for name in by_column}
             numbers = {name: (plain if name in mapped else dataset.features)[name] for name in dataset.features}
@@ -132,8 +132,8 @@ def open_source(
 ) -> OpenedSource:
     """List the files of a dataset, and find its columns.
 
-    `columns`: names of the columns to read later, None for all. `former`: entries of the files in an earlier manifest,
-    which are listed before new files. Raises: SourceError if the dataset can't be found or opened.
+    `columns`: to read later, None for all. `former`: file entries of an earlier manifest, listed before new files.
+    Raises: like `resolve`.
     """
     listing = resolve.resolve(config).with_first(former)
     files = list({file.path: file for split in listing.splits.values() for file in split}.values())
@@ -176,12 +176,11 @@ def locate_rows(
     run: RunTasks,
     known: Mapping[str, np.ndarray] | None = None,
 ) -> dict[str, Groups]:
-    """Return the groups of rows of each split; call `run` to ingest the parts that are missing in `folder`.
+    """Return the groups of each split; call `run` to ingest parts missing in `folder`.
 
-    `columns`: names of the columns to read later, None for all. `known`: by split, the row counts of its first files,
-    int64 [S] (see `Groups.source_rows`). These files will not be read: a part with only such files is not ingested, and
-    counts as one group. Raises: SourceError if a file is damaged or has other columns; OutputError if a part can't be
-    written.
+    `columns`: to read later, None for all. `known`: by split, the row counts of its first files, int64 [S], which will
+    not be read: a part with only such files is not ingested, and counts as one group. Raises: SourceError if a file is
+    damaged or has other columns; OutputError.
     """
     for name in splits:
         for column in dict.fromkeys(column for ids in source.ids_of(name).values() for column in ids):
@@ -235,10 +234,10 @@ def _existing(types: pa.Schema, columns: Collection[str] | None) -> list[str]:
 
 
 class RowsOnDemand:
-    """Rows of a source split of a finished dataset. Only files with requested rows are opened or ingested.
+    """Rows of a finished dataset's source split. Only files with requested rows are opened or ingested.
 
-    `source_rows`: rows of each file when the dataset was made, int64 [S] (see `Groups`). `is_longer`: ignore files that
-    were added to the source since then. Raises: FingerprintMismatchError if the number of files differs.
+    `source_rows`: rows of each file when the dataset was made, int64 [S]. `is_longer`: ignore files added since then.
+    Raises: FingerprintMismatchError if the number of files differs.
     """
 
     def __init__(
@@ -268,7 +267,7 @@ class RowsOnDemand:
         return int(self._rows.sum())
 
     def pieces(self, row_ranges: Sequence[tuple[int, int]]) -> Pieces:
-        """Return the pieces that contain these rows; ingest files as needed. Raises: like `locate_rows`."""
+        """Return the pieces that contain these rows; ingest as needed. Raises: like `locate_rows`."""
         if new := set(cover(self._ends, row_ranges).groups.tolist()) - self._opened:
             for index in sorted(new):
                 self._groups[index] = self._open(index)
@@ -277,7 +276,7 @@ class RowsOnDemand:
         return self._joined.pieces(row_ranges)
 
     def locate(self, row: int) -> tuple[DataFile | None, int]:
-        """Return a row's file, and the row's number in the file, from 0; (None, `row`) if the file is not known."""
+        """Return a row's file, and its number there, from 0; (None, `row`) if the file is unknown."""
         index = int(np.searchsorted(self._ends, row, "right"))
         file = self._files[index]
         return file, row if file is None else row - int(self._ends[index] - self._rows[index])

@@ -23,7 +23,7 @@ from tfrecord_io.errors import SourceError
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RowFunctions:
-    """User functions, the schema of their output, and the approximate fraction of rows that they keep."""
+    """User functions, their output schema, and the approximate fraction of rows that they keep."""
 
     functions: tuple[UserFunction, ...]
     schema: pa.Schema
@@ -32,9 +32,8 @@ class RowFunctions:
     def apply(self, batch: pa.RecordBatch, columns: Sequence[str], *, where: str) -> tuple[pa.RecordBatch, np.ndarray]:
         """Apply the functions to n rows; return a batch of `columns`, and the reasons for leaving rows out.
 
-        The batch has all n rows; filtered rows are null. The reasons are str objects [n], '' for rows that stay.
-        `where`: description of the rows for messages. Raises: SourceError if a function fails, or returns a type other
-        than in `schema`.
+        The batch has all n rows; filtered rows are null. Reasons and `where`: as in `applied`. Raises: SourceError if a
+        function fails, or returns a type other than in `schema`.
         """
         table, reasons = applied(self.functions, pa.Table.from_batches([batch]), where=where)
         wanted = stored_columns.schema_of(self.schema, columns)
@@ -49,8 +48,8 @@ class RowFunctions:
 def applied(functions: Sequence[UserFunction], table: pa.Table, *, where: str) -> tuple[pa.Table, np.ndarray]:
     """Apply functions to n rows; return the rows that stay, and the reasons for leaving the others out.
 
-    The reasons are str objects [n], '' for rows that stay. `where`: description of the rows for messages. Raises:
-    SourceError if a function fails.
+    Reasons are str objects [n], '' for rows that stay. `where`: the rows, for messages. Raises: SourceError if a
+    function fails.
     """
     reasons, numbers = np.full(table.num_rows, "", object), np.arange(table.num_rows)
     for function in functions:
@@ -92,9 +91,8 @@ def describe_rows(first: int, count: int, *, split: str) -> str:
 class RowReader:
     """Reader of the rows of one split. `split`: its name in messages. `types`: schema of the stored columns.
 
-    Rows are marked if `hold_out` gives them to other splits, or if they are in `decided`, the duplicate and
-    contaminated rows (see `unused_rows`). `addresses`: addresses with credentials, by the address without them; only on
-    the launcher.
+    Rows are marked if `hold_out` gives them to other splits, or if they are duplicates or contaminated (in `decided`).
+    `addresses`: see `access.opened`; only on the launcher.
     """
 
     split: str
@@ -122,8 +120,7 @@ class RowReader:
     def read(self, pieces: Pieces, columns: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield the number of the first row, and a record batch with `columns`, for each piece in order.
 
-        Filtered rows stay in the batch, and are marked. Raises: SourceError if a file is missing, changed or damaged,
-        or a user function fails.
+        Filtered rows stay, and are marked. Raises: like `read_rows` and `RowFunctions.apply`.
         """
         hashed = self.hold_out.columns if self.hold_out else ()
         wanted = list(dict.fromkeys([*columns, *hashed]))
@@ -150,10 +147,10 @@ class RowReader:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SplitSource:
-    """Rows of one split of the output: [start, stop) ranges of row numbers in `source_split`, in the requested order.
+    """One split of the output: [start, stop) ranges of row numbers in `source_split`, in the requested order.
 
-    `groups`: location of the rows; empty on workers. When rows are appended to a dataset, `ranges` has only the new
-    rows, and `ranges_before` the rows that the dataset already has.
+    `groups`: location of the rows; empty on workers. When rows are appended, `ranges` has only the new rows, and
+    `ranges_before` the others.
     """
 
     name: str
@@ -169,12 +166,12 @@ class SplitSource:
         return sum(stop - start for start, stop in self.ranges)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "groups": Groups.joined([])}  # a plan file has the locations that a worker needs
+        return {**vars(self), "groups": Groups.joined([])}  # a worker's plan file has the locations
 
     def read(
         self, row_ranges: Sequence[tuple[int, int]], columns: Sequence[str]
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Yield the number of the first row, and a record batch with `columns`, for each piece of `row_ranges`."""
+        """Like `RowReader.read`, for `row_ranges`."""
         return self.reader.read(self.groups.pieces(row_ranges), columns)
 
 
@@ -182,8 +179,7 @@ class SplitSource:
 class Source:
     """Dataset with located rows.
 
-    `splits`: splits of the output. `all_splits`: whole splits of the source. `columns`: by split of the source.
-    `identity`: see `SourceListing`.
+    `splits`: of the output. `all_splits`, `columns`: of the source. `identity`: see `SourceListing`.
     """
 
     splits: Mapping[str, SplitSource]
@@ -197,5 +193,5 @@ class Source:
         return str(self.identity["kind"])
 
     def columns_of(self, split: SplitSource) -> Columns:
-        """Return the columns of one of the output's splits, including the fields of structs."""
+        """Return the columns of an output split, including the fields of structs."""
         return self.columns[split.source_split].with_fields()

@@ -5,7 +5,7 @@
     --hold-out test=2%          |-t-|                 split test: the next 2 %
     train                            |..............  split train: all others
 
-Rows keep their numbers from the source. In this example, each of the three splits reads all rows of the source's train.
+Rows keep their numbers from the source. Here, each split reads all rows of the source's train.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tfrecord_io.format.json_fields import NAME, count, items, mapping, optional
 from tfrecord_io.shown import first_line, some
 
 Range = tuple[int, int]
-# Source split, and its row ranges [start, stop) in the requested order.
+# Source split, and its [start, stop) row ranges as requested.
 Chosen = tuple[str, tuple[Range, ...]]
 
 _ANY_ROWS = 1_000_000
@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 
 
 def needed_source_splits(config: SourceConfig, names: Sequence[str]) -> tuple[str, ...]:
-    """Return the splits of the source that --split uses, by default `names`. Raises: SplitNotFoundError."""
+    """Return the source splits that --split uses, by default `names`. Raises: SplitNotFoundError."""
     if not config.splits:
         return tuple(names)
     lengths = dict.fromkeys(names, _ANY_ROWS)
@@ -54,8 +54,7 @@ def select(
 ) -> Source:
     """Return the source with the output's splits. Its readers apply the user functions.
 
-    `groups`: by split of the source, at least for the splits that --split uses. Raises: like `select_ranges` and
-    `apply_functions`.
+    `groups`: by source split, at least those that --split uses. Raises: like `select_ranges` and `apply_functions`.
     """
     asked = needed_source_splits(config, list(found.listing.splits))
     stored = {name: RowReader(split=name, types=found.types(name), addresses=found.addresses) for name in groups}
@@ -75,7 +74,7 @@ def select(
 def located(
     chosen: Mapping[str, Chosen], groups: Mapping[str, Groups], readers: Mapping[str, RowReader]
 ) -> dict[str, SplitSource]:
-    """Return the chosen splits with their groups and readers. `groups`, `readers`: by split of the source."""
+    """Return the chosen splits with their groups and readers, which are by source split."""
     return {
         name: SplitSource(name=name, source_split=of, ranges=ranges, reader=readers[of], groups=groups[of])
         for name, (of, ranges) in chosen.items()
@@ -91,9 +90,9 @@ def open_rows(
     columns: Collection[str] | None,
     run: RunTasks,
 ) -> Source:
-    """Locate the rows of a source, and select the splits; call `run` to ingest the parts that are missing in `folder`.
+    """Locate the rows of a source, and select the splits; call `run` to ingest missing parts.
 
-    `columns`: names of the columns to read later, None for all. Raises: like `locate_rows` and `select`.
+    `columns`: to read later, None for all. Raises: like `locate_rows` and `select`.
     """
     asked = needed_source_splits(config, list(found.listing.splits))
     groups = locate_rows(found, asked, folder=folder, inside=None, columns=columns, run=run)
@@ -103,8 +102,8 @@ def open_rows(
 def select_ranges(config: SourceConfig, lengths: Mapping[str, int]) -> dict[str, Chosen]:
     """Return the splits that --split requests, by default all with rows. Each is cut at --limit rows.
 
-    `lengths`: number of rows by split of the source. Raises: SplitNotFoundError if a requested split doesn't exist or
-    has no rows, or two have the same name; SourceError if there are no rows at all.
+    `lengths`: rows by source split. Raises: SplitNotFoundError if a split doesn't exist or has no rows, or two have the
+    same name; SourceError if there are no rows at all.
     """
     if not config.splits and not any(lengths.values()):
         raise no_rows(config.dataset)
@@ -191,7 +190,7 @@ class HoldOut:
 
     @classmethod
     def from_json(cls, value: Any) -> HoldOut:
-        """Parse the result of `to_json`. Raises: ValueError or KeyError if it is malformed."""
+        """Parse the result of `to_json`. Raises: ValueError, KeyError."""
         fields = mapping(value)
         low, high = (count(number, most=HASHES) for number in items(fields["hashes"]))
         by = optional(text, fields.get("by"))
@@ -201,11 +200,10 @@ class HoldOut:
 def resolve_hold_outs(
     options: Sequence[HoldOutOption], splits: Mapping[str, SplitSource], *, by: str | None = None
 ) -> tuple[HoldOut, ...]:
-    """Assign a range of hashes in one of `splits` to each held-out split. Ranges of one split do not overlap.
+    """Assign a range of hashes in one of `splits` to each held-out split, without overlap.
 
-    `by`: the column to hash, None for the columns that become tokens. Raises: ConfigError if a name is taken, or a
-    split has too few rows; SplitNotFoundError if the split to take rows from doesn't exist, or isn't named and can't be
-    guessed.
+    `by`: see `HoldOut`. Raises: ConfigError if a name is taken, or a split has too few rows; SplitNotFoundError if the
+    split to take rows from doesn't exist, or can't be guessed.
     """
     hold_outs: list[HoldOut] = []
     for option in options:
@@ -248,7 +246,7 @@ def divide(
 ) -> dict[str, SplitSource]:
     """Return `splits` without their held-out rows, and the new splits with these rows, by name.
 
-    `columns`: the columns to hash for hold-outs without `by`, after the user's functions. `optional`: see `HashFilter`.
+    `columns`: to hash for hold-outs without `by`. `optional`: see `HashFilter`.
     """
     divided = dict(splits)
     for hold_out in hold_outs:

@@ -29,7 +29,7 @@ NAMED_ROWS = 3
 TYPES = pa.schema([("row", pa.int64()), ("reason", pa.string()), ("of_split", pa.string()), ("of_row", pa.int64())])
 _LIST = pa.dictionary(pa.int32(), pa.string())
 _STORED = pa.schema([("row", pa.int64()), ("reason", _LIST), ("of_split", _LIST), ("of_row", pa.int64())])
-# Largest uncompressed size of a decided row, and of the list of texts that rows refer to by index.
+# Largest uncompressed sizes of a decided row, and of the texts that rows refer to.
 _ROW_BYTES, _LIST_BYTES = 32, 1 << 20
 _DECIDED_FOR = "decided for"
 _REMEDIES = {
@@ -79,8 +79,7 @@ _COLUMN = "\0filtered"
 def with_reasons(batch: pa.RecordBatch, reasons: np.ndarray) -> pa.RecordBatch:
     """Return a batch of n rows with a column of `reasons`, str objects [n], '' for rows that stay.
 
-    If all rows stay, the batch is not changed. If most rows are filtered, their values become null, so that texts are
-    neither copied nor counted.
+    If most rows are filtered, their values become null, so that texts are neither copied nor counted.
     """
     kept = reasons == ""
     if kept.all():
@@ -93,7 +92,7 @@ def with_reasons(batch: pa.RecordBatch, reasons: np.ndarray) -> pa.RecordBatch:
 
 
 def reasons_of(batch: pa.RecordBatch) -> np.ndarray | None:
-    """Return the reasons in a batch of n rows, str objects [n], or None if the batch has no such column."""
+    """Return the reasons in a batch of n rows, str objects [n], or None without such a column."""
     index = batch.schema.get_field_index(_COLUMN)
     return None if index < 0 else np.asarray(batch.column(index).to_numpy(zero_copy_only=False))
 
@@ -121,12 +120,12 @@ def words_of(reason: str) -> str:
 
 
 def remedy_of(reasons: Mapping[str, int]) -> str | None:
-    """Return the remedy for the most frequent reason, or None. `reasons`: number of rows by reason."""
+    """Return the remedy for the most frequent reason, or None. `reasons`: counts by reason."""
     return _REMEDIES.get(max(reasons, key=lambda reason: (reasons[reason], reason), default=""))
 
 
 def split_reasons(reasons: np.ndarray) -> tuple[dict[str, int], list[int]]:
-    """Return the counts of filtered rows by reason, and the sorted indices of rejected rows."""
+    """Return counts of filtered rows by reason, and sorted indices of rejected rows."""
     masks = {reason: reasons == reason for reason in np.unique(reasons[reasons != ""].astype(str)).tolist()}
     filtered = {reason: int(mask.sum()) for reason, mask in masks.items() if is_filtered(reason)}
     rejected = [np.flatnonzero(mask) for reason, mask in masks.items() if not is_filtered(reason)]
@@ -147,8 +146,7 @@ class UnusedRows:
 class DecidedRows:
     """Duplicate and contaminated rows of one split, in the file `path`, or in `content` until the file exists.
 
-    `num_rows`: number of all rows in the split. `share`: the fraction kept. `decided_for`: identifies the compared
-    rows.
+    `num_rows`: rows in the split. `share`: the fraction kept. `decided_for`: identifies the compared rows.
     """
 
     path: str
@@ -158,7 +156,7 @@ class DecidedRows:
     content: pa.Table | None = dataclasses.field(default=None, compare=False, repr=False)
 
     def reasons(self, first: int, count: int) -> np.ndarray:
-        """Return why each of `count` rows from `first` on is left out, '' if it stays. Raises: like `decode`."""
+        """Return why each of `count` rows from `first` on is left out, '' if it stays."""
         table = self.content if self.content is not None else _stored(self.path, most_rows=self.num_rows)
         rows = table["row"].to_numpy()
         inside = slice(*np.searchsorted(rows, [first, first + count]))
@@ -171,7 +169,7 @@ class DecidedRows:
 
 
 def encode(table: pa.Table, *, decided_for: str) -> bytes:
-    """Return a table of duplicate and contaminated rows as the content of a Parquet file."""
+    """Return duplicate and contaminated rows as the content of a Parquet file."""
     sink = io.BytesIO()
     pq.write_table(table.replace_schema_metadata({_DECIDED_FOR: decided_for}), sink, compression="zstd")
     return sink.getvalue()
@@ -183,7 +181,7 @@ def decided_for(table: pa.Table) -> str:
 
 
 def decode(path: str, *, most_rows: int) -> pa.Table:
-    """Read a file of at most `most_rows` duplicate and contaminated rows, with memory for only that many rows.
+    """Read at most `most_rows` duplicate and contaminated rows, with memory for only that many.
 
     Raises: FormatError if the file is missing, damaged or larger.
     """

@@ -3,9 +3,8 @@
 A map returns a table with as many rows as it gets, a filter returns one bool per row. The result for a row must depend
 only on that row, because the machine and the plan determine which rows a call receives.
 
-A ready function (one in `pipelines.filters`) is identified by its version, and any other function by its module's text,
-which is executed under a unique name. For a function from a notebook or a script, this text is the function itself and
-the imports that it uses.
+A ready function (in `pipelines.filters`) is identified by its version, others by their module's text, which is executed
+under a unique name. For a notebook or script, this text is the function and the imports that it uses.
 """
 
 import ast
@@ -57,7 +56,7 @@ class UserFunction:
 
     @property
     def reason(self) -> str:
-        """Reason, in the counts of unused rows, for rows that this filter drops."""
+        """Reason for rows that this filter drops."""
         return f"{FILTERED}:{self.called.name}" if self.called.is_ready else FILTERED
 
     @property
@@ -79,9 +78,9 @@ class UserFunction:
 
 
 def locate(options: Sequence[FunctionOption]) -> tuple[UserFunction, ...]:
-    """Read the modules of the functions without executing them, from the current directory or Python's search path.
+    """Read the functions' modules, without executing them, from the current directory or Python's search path.
 
-    Raises: ConfigError if a module is missing or has no source text, or an argument looks like a credential.
+    Raises: ConfigError if there is no source text, or an argument looks like a credential.
     """
     for option in options:
         if without_secrets(option.spec) != option.spec:
@@ -128,7 +127,7 @@ def restore(stored: Any, *, expected: Sequence[Mapping[str, str]], where: str) -
 
 
 def find(options: Sequence[FunctionOption]) -> tuple[UserFunction, ...]:
-    """Locate the functions, and load each one to check it. Raises: ConfigError if that fails."""
+    """Locate and load the functions, to check them. Raises: ConfigError if that fails."""
     functions = locate(options)
     for function in functions:
         load(function)
@@ -138,7 +137,7 @@ def find(options: Sequence[FunctionOption]) -> tuple[UserFunction, ...]:
 def option_of(kind: FunctionKind, function: Any) -> FunctionOption:
     """Return the option for a Python function.
 
-    Raises: ConfigError if the function has no name, no source text, or uses names that are defined outside of it.
+    Raises: ConfigError if the function has no name or source text, or uses names defined outside of it.
     """
     if not isinstance(function, types.FunctionType) or not function.__name__.isidentifier():
         raise ConfigError(
@@ -179,8 +178,8 @@ def _text_of(function: types.FunctionType, used: Mapping[str, Any]) -> str:
 def call(function: UserFunction, table: pa.Table, *, where: str) -> pa.Table | np.ndarray:
     """Call a function on n rows; return the table of a map, or the mask of a filter, bool [n], with False for null.
 
-    `where`: description of the rows for messages. Raises: SourceError if the function raises an error, or returns the
-    wrong type or number of rows.
+    `where`: the rows, for messages. Raises: SourceError if the function fails, or returns the wrong type or number of
+    rows.
     """
     callee = load(function)
     try:
@@ -222,7 +221,7 @@ def call(function: UserFunction, table: pa.Table, *, where: str) -> pa.Table | n
 
 
 def load(function: UserFunction) -> Callable[[pa.Table], Any]:
-    """Return a function's callable; execute its module once per process. Raises: ConfigError if that fails."""
+    """Return a function's callable; execute its module once per process. Raises: ConfigError."""
     name, attribute, arguments, keywords = function.called
     with _lock:
         module = _module(function)
@@ -282,8 +281,8 @@ def _module(function: UserFunction) -> types.ModuleType:
     module.__file__ = function.path
     module.__package__ = name if is_package else name.rpartition(".")[0]
     if (folder := os.getcwd()) not in sys.path:
-        sys.path.append(folder)  # at the end, so that a file in the folder hides no library
-    sys.modules[unique] = module  # dataclasses and others look up a class's module here
+        sys.path.append(folder)  # last, so that no file hides a library
+    sys.modules[unique] = module  # dataclasses look up a class's module here
     try:
         exec(compile(function.source, function.path, "exec"), vars(module))
     except (Exception, SystemExit) as error:
@@ -300,6 +299,6 @@ def _module(function: UserFunction) -> types.ModuleType:
 
 def _line(error: BaseException, function: UserFunction) -> str:
     module = filters if function.called.is_ready else sys.modules[_unique_name(function)]
-    path = module.__file__  # the first path, if several modules have this text
+    path = module.__file__  # the first path with this text
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
     return f" (line {lines[-1]} of {os.path.basename(function.path)})" if lines else ""
