@@ -65,10 +65,8 @@ def test_a_missing_permission_is_named_with_a_command_for_it(bucket: str, machin
     checks = found(f"gs://{bucket}/out")
     assert [name for name, check in checks.items() if check.ok is False] == [operation]
     role = "storage.objectViewer" if operation == "read" else "storage.objectAdmin"
-    assert checks[operation].remedy == (
-        f"gcloud storage buckets add-iam-policy-binding gs://{bucket} "
-        f"--member=serviceAccount:{ACCOUNT} --role=roles/{role}"
-    )
+    command = f"gcloud storage buckets add-iam-policy-binding gs://{bucket}"
+    assert checks[operation].remedy == f"{command} --member=serviceAccount:{ACCOUNT} --role=roles/{role}"
     assert missing in checks[operation].found
 
 
@@ -152,8 +150,9 @@ def with_default(monkeypatch: pytest.MonkeyPatch, credentials: Any) -> Check:
     ("credentials", "ok", "said"),
     [
         (
-            Credentials("ya29.hush", refresh_token="hush", client_secret="hush", account="me@example.com"),
-            *(True, "oauth2.credentials me@example.com"),
+            Credentials("hush", refresh_token="hush", account="me@example.com"),
+            True,
+            "oauth2.credentials me@example.com",
         ),
         (service_account.Credentials(None, ACCOUNT, "https://token.example"), True, f"service_account {ACCOUNT}"),
         (None, False, "only public objects can be read"),
