@@ -31,10 +31,8 @@ def padded(output: Path) -> PrepareConfig:
 
 def packed(output: Path, zoo: Zoo) -> PrepareConfig:
     """Other rows, another tokenizer, several of them in a row of 64."""
-    source, tokenizer = (
-        SourceConfig(dataset=str(REVIEWS / "train.jsonl")),
-        TokenizerConfig(name=str(zoo.path("byte_bpe"))),
-    )
+    source = SourceConfig(dataset=str(REVIEWS / "train.jsonl"))
+    tokenizer = TokenizerConfig(name=str(zoo.path("byte_bpe")))
     layout = LayoutConfig(name="pack", max_length=64)
     return dataclasses.replace(padded(output), source=source, tokenizer=tokenizer, layout=layout, seed=3)
 
