@@ -5,6 +5,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -152,7 +153,7 @@ def test_contents_that_make_no_sense_are_found_by_record(finished: Path) -> None
 
 def test_token_types_are_checked_where_they_are_constant(finished: Path) -> None:
     facts = read_manifest(finished)
-    changes = {"token_type_ids": {"constant": 0}}
+    changes: dict[str, dict[str, Any]] = {"token_type_ids": {"constant": 0}}
     features = tuple(dataclasses.replace(each, **changes.get(each.name, {})) for each in facts.schema.features)
     facts = dataclasses.replace(facts, schema=dataclasses.replace(facts.schema, features=features))
     (finished / "manifest.json").write_bytes(manifest.dump(facts))
