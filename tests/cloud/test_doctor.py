@@ -128,10 +128,6 @@ def test_the_bucket_is_near_the_tpu(bucket: str, machine: Proxy, told: str, regi
     assert bool(remedy) == bool(check.remedy)
 
 
-def unreachable(*_: object, **__: object) -> Any:
-    raise ConnectionError
-
-
 def with_default(monkeypatch: pytest.MonkeyPatch, credentials: Any) -> Check:
     """Return the doctor's output for these credentials. Sends nothing to Google."""
 
@@ -142,7 +138,7 @@ def with_default(monkeypatch: pytest.MonkeyPatch, credentials: Any) -> Check:
 
     monkeypatch.setattr(google.auth, "default", default)
     # The check of credentials is all that matters here.
-    monkeypatch.setattr(connection, "bucket", unreachable)
+    monkeypatch.setattr(connection, "bucket", seams.raising(ConnectionError()))
     return found("gs://bucket/out")["credentials"]
 
 
