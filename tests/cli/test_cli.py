@@ -27,7 +27,7 @@ from tests.building import REVIEWS, Outcome, reviews
 from tests.support import limits, processes, seams
 from tests.support.tokenizers_zoo import Zoo
 from tfrecord_io import manifest
-from tfrecord_io.errors import OutputError
+from tfrecord_io.errors import OutputError, SourceError
 
 # The words of a text: `flags("--a --b")`.
 flags = str.split
@@ -306,13 +306,8 @@ class TestBadInput:
         assert (outcome.status, "no files, expected a dataset" in outcome.error[0]) == (1, True)
 
     def test_an_error_of_several_lines_is_shown_in_one(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        from pipelines.prepare.launch import launcher as building_module
-        from tfrecord_io.errors import SourceError
-
-        def fail(*args: object, **kwargs: object) -> None:
-            raise SourceError("first line\n  second line", remedy="do\nthis")
-
-        monkeypatch.setattr(building_module, "build", fail)
+        error = SourceError("first line\n  second line", remedy="do\nthis")
+        monkeypatch.setattr("pipelines.prepare.launch.launcher.build", seams.raising(error))
         assert build(tmp_path / "out").error == ("first line second line", "do this")
 
     @pytest.mark.engines

@@ -65,10 +65,8 @@ def test_a_missing_permission_is_named_with_a_command_for_it(bucket: str, machin
     checks = found(f"gs://{bucket}/out")
     assert [name for name, check in checks.items() if check.ok is False] == [operation]
     role = "storage.objectViewer" if operation == "read" else "storage.objectAdmin"
-    assert checks[operation].remedy == (
-        f"gcloud storage buckets add-iam-policy-binding gs://{bucket} "
-        f"--member=serviceAccount:{ACCOUNT} --role=roles/{role}"
-    )
+    command = f"gcloud storage buckets add-iam-policy-binding gs://{bucket}"
+    assert checks[operation].remedy == f"{command} --member=serviceAccount:{ACCOUNT} --role=roles/{role}"
     assert missing in checks[operation].found
 
 
@@ -130,10 +128,6 @@ def test_the_bucket_is_near_the_tpu(bucket: str, machine: Proxy, told: str, regi
     assert bool(remedy) == bool(check.remedy)
 
 
-def unreachable(*_: object, **__: object) -> Any:
-    raise ConnectionError
-
-
 def with_default(monkeypatch: pytest.MonkeyPatch, credentials: Any) -> Check:
     """Return the doctor's output for these credentials. Sends nothing to Google."""
 
@@ -144,7 +138,7 @@ def with_default(monkeypatch: pytest.MonkeyPatch, credentials: Any) -> Check:
 
     monkeypatch.setattr(google.auth, "default", default)
     # The check of credentials is all that matters here.
-    monkeypatch.setattr(connection, "bucket", unreachable)
+    monkeypatch.setattr(connection, "bucket", seams.raising(ConnectionError()))
     return found("gs://bucket/out")["credentials"]
 
 
@@ -152,8 +146,9 @@ def with_default(monkeypatch: pytest.MonkeyPatch, credentials: Any) -> Check:
     ("credentials", "ok", "said"),
     [
         (
-            Credentials("ya29.hush", refresh_token="hush", client_secret="hush", account="me@example.com"),
-            *(True, "oauth2.credentials me@example.com"),
+            Credentials("hush", refresh_token="hush", account="me@example.com"),
+            True,
+            "oauth2.credentials me@example.com",
         ),
         (service_account.Credentials(None, ACCOUNT, "https://token.example"), True, f"service_account {ACCOUNT}"),
         (None, False, "only public objects can be read"),

@@ -296,8 +296,7 @@ def test_who_pays_is_what_fsspec_was_told(machine: Proxy, monkeypatch: pytest.Mo
     assert all("userProject=my-project" in path for path in paths)
 
 
-def no_default(**_: object) -> Any:
-    raise DefaultCredentialsError("File /nowhere/key.json was not found.")
+no_default = seams.raising(DefaultCredentialsError("File /nowhere/key.json was not found."))
 
 
 def test_without_credentials_requests_are_anonymous(outside: None, monkeypatch: pytest.MonkeyPatch) -> None:

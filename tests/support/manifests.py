@@ -22,27 +22,18 @@ def make(**changes: Any) -> Manifest:
     """A small manifest with something in every field."""
     rejected = Ledger(rows_in=6, rows_used=5, rejected={"text_null": 1}, tokens_cut=3)
     more = Ledger(rows_in=6, rows_used=4, rejected={"text_null": 2}, tokens_cut=4)
-    shards = (
-        make_shard(ledger=rejected),
-        make_shard("tiny-train-00001-of-00002.tfrecord", num_examples=4, ledger=more),
-    )
-    schema = Schema(
-        (
-            Feature(name="input_ids", dtype="int64", shape=(8,), role="token_ids", meaning="ids, é"),
-            Feature(name="types", dtype="int64", shape=(8,), role="token_type_ids", constant=0),
-            Feature(name="label", dtype="int64", shape=(), role="label"),
-        )
+    second = make_shard("tiny-train-00001-of-00002.tfrecord", num_examples=4, ledger=more)
+    features = (
+        Feature(name="input_ids", dtype="int64", shape=(8,), role="token_ids", meaning="ids, é"),
+        Feature(name="types", dtype="int64", shape=(8,), role="token_type_ids", constant=0),
+        Feature(name="label", dtype="int64", shape=(), role="label"),
     )
     facts: dict[str, Any] = {"name": "tok", "kind": "Fast", "vocab_size": 100, "content_sha256": "cd" * 32, "sep_id": 1}
     facts |= {"special_ids": (0, 1, 99), "padding_side": "right", "pad_id": 0}
     test = Split(shards=(make_shard("tiny-test-00000-of-00001.tfrecord"),))
-    fields: dict[str, Any] = {
-        "name": "tiny",
-        "fingerprint": "0123",
-        "schema": schema,
-        "tokenizer": TokenizerFacts(**facts),
-    }
-    fields |= {"splits": {"train": Split(shards=shards), "test": test}, "label_names": ("no", "yes", "ünsure\n")}
+    fields: dict[str, Any] = {"name": "tiny", "fingerprint": "0123", "schema": Schema(features)}
+    fields |= {"tokenizer": TokenizerFacts(**facts), "label_names": ("no", "yes", "ünsure\n")}
+    fields["splits"] = {"train": Split(shards=(make_shard(ledger=rejected), second)), "test": test}
     fields |= {"layout": {"name": "pad", "max_length": 8, "one_record": True}, "versions": {"prep-tfrecords": "0.1.0"}}
     fields["source"] = {"kind": "json", "splits": {"train": [[0, 12]]}}
     fields["options"] = {"seed": 0, "nested": {"deep": [None, 1.5, "日本"]}}

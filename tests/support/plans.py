@@ -20,8 +20,8 @@ def groups_of(sizes: Sequence[int], *, files: int = 2) -> Groups:
     """Groups with these numbers of rows, half of them in each file."""
     count, rows = len(sizes), np.array(sizes)
     names = [DataFile(path=f"gs://bucket/data/{index}.parquet", size=9, version=str(index)) for index in range(files)]
-    places = {"file": (np.arange(count) * files // count).astype(np.int32), "at": np.arange(count)}
-    totals = {"source_rows": np.array([count]), "num_bytes": rows * 100, "stored_bytes": rows * 50}
+    places: dict[str, Any] = {"file": (np.arange(count) * files // count).astype(np.int32), "at": np.arange(count)}
+    totals: dict[str, Any] = {"source_rows": np.array([count]), "num_bytes": rows * 100, "stored_bytes": rows * 50}
     return Groups(files=tuple(names), num_rows=rows, **places, **totals)
 
 

@@ -112,7 +112,7 @@ def _byte_level(special_tokens: list[str], pre_tokenizer: Any, **model: Any) -> 
     tokenizer = Tokenizer(models.BPE(**model))
     tokenizer.pre_tokenizer = pre_tokenizer
     tokenizer.decoder = decoders.ByteLevel()
-    options = {"initial_alphabet": pre_tokenizers.ByteLevel.alphabet(), "show_progress": False}
+    options: dict[str, Any] = {"initial_alphabet": pre_tokenizers.ByteLevel.alphabet(), "show_progress": False}
     trainer = trainers.BpeTrainer(vocab_size=_VOCAB_SIZE, special_tokens=special_tokens, **options)
     tokenizer.train_from_iterator(_corpus(), trainer)
     return tokenizer

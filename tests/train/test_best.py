@@ -34,9 +34,7 @@ def history(folder: Path, *losses: float, metric: str = "loss") -> History:
         ("f1", 0.0, None, True),
     ],
 )
-def test_errors_are_better_low_and_all_else_high(
-    tmp_path: Path, metric: str, value: float, than: float | None, better: bool
-) -> None:
+def test_low_errors_are_better(tmp_path: Path, metric: str, value: float, than: float | None, better: bool) -> None:
     found = history(tmp_path, *([] if than is None else [than]), metric=metric)
     assert found.add(90, {metric: value}) is better
 

@@ -14,6 +14,7 @@ from pipelines.train.preflight import compiler, preflight, tpu_slices
 from pipelines.train.preflight.compiler import Compiled
 from pipelines.train.preflight.preflight import Preflight, largest
 from tests import building
+from tests.support import seams
 from tests.train import rule_breakers
 from tfrecord_io.errors import ConfigError
 
@@ -86,9 +87,7 @@ def test_a_line_that_points_too_far_is_corrected() -> None:
 
 
 def test_a_search_without_time_or_answer_keeps_what_it_knows() -> None:
-    def gives_up(batch: int) -> int | None:
-        raise CompilerError(f"no time for {batch}")
-
+    gives_up = seams.raising(CompilerError("no time"))
     assert largest(gives_up, known={8: 5}, fixed_bytes=0, limit_bytes=1000) == (8, None)
 
 

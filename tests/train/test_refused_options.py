@@ -112,10 +112,8 @@ def test_a_file_is_no_place_for_a_model(tmp_path: Path) -> None:
 
 
 def test_too_little_memory_is_not_blamed_on_the_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def out_of_memory(*_: object, **__: object) -> None:
-        raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor with shape[1024,1024]")
-
-    seams.put(monkeypatch, train=out_of_memory)
+    error = tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor with shape[1024,1024]")
+    seams.put(monkeypatch, train=seams.raising(error))
     cause, remedy = training.command(tmp_path).error
     assert "out of memory" in cause
     assert remedy.startswith("give --accumulate, a smaller --global-batch-size")

@@ -5,6 +5,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -59,10 +60,8 @@ def replace(root: Path, name: str, **changes: object) -> None:
         return dataclasses.replace(shard, **changes) if shard.name == name else shard  # type: ignore[arg-type]
 
     facts = read_manifest(root)
-    splits = {
-        split: dataclasses.replace(content, shards=tuple(map(entry, content.shards)))
-        for split, content in facts.splits.items()
-    }
+    pairs = ((split, tuple(map(entry, content.shards))) for split, content in facts.splits.items())
+    splits = {split: dataclasses.replace(facts.splits[split], shards=shards) for split, shards in pairs}
     (root / "manifest.json").write_bytes(manifest.dump(dataclasses.replace(facts, splits=splits)))
 
 
@@ -154,10 +153,8 @@ def test_contents_that_make_no_sense_are_found_by_record(finished: Path) -> None
 
 def test_token_types_are_checked_where_they_are_constant(finished: Path) -> None:
     facts = read_manifest(finished)
-    features = tuple(
-        dataclasses.replace(feature, constant=0) if feature.name == "token_type_ids" else feature
-        for feature in facts.schema.features
-    )
+    changes: dict[str, dict[str, Any]] = {"token_type_ids": {"constant": 0}}
+    features = tuple(dataclasses.replace(each, **changes.get(each.name, {})) for each in facts.schema.features)
     facts = dataclasses.replace(facts, schema=dataclasses.replace(facts.schema, features=features))
     (finished / "manifest.json").write_bytes(manifest.dump(facts))
     assert problems(finished) == {}

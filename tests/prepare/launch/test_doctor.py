@@ -11,6 +11,7 @@ import pytest
 
 from pipelines.prepare.launch import doctor
 from pipelines.prepare.storage.gcs_account import Check
+from tests.support import seams
 from tfrecord_io.errors import ConfigError
 
 OPERATIONS = ("write", "read", "list", "delete")
@@ -48,10 +49,7 @@ def test_below_a_file_there_can_be_no_folder(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS, errno.ENOSPC])
 def test_a_folder_that_cannot_be_written_says_why(tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
-        raise OSError(number, os.strerror(number))
-
-    monkeypatch.setattr(os, "fsync", refuse)
+    monkeypatch.setattr(os, "fsync", seams.raising(OSError(number, os.strerror(number))))
     checks = found(tmp_path)
     assert verdicts(checks) == {"folder": True, "write": False, "space": True}
     assert os.strerror(number) in checks["write"].found

@@ -4,6 +4,7 @@ import dataclasses
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
@@ -78,17 +79,11 @@ def test_more_shards_than_a_manifest_can_name_are_refused(tmp_path: Path, monkey
 
 
 def test_a_relative_output_is_made_absolute_before_it_travels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class SeenError(Exception):
-        pass
-
-    def opened(config: Any) -> None:
-        assert config.output.root == str(tmp_path / "out")
-        raise SeenError
-
     monkeypatch.chdir(tmp_path)
-    seams.put(monkeypatch, open_request=opened)
-    with pytest.raises(SeenError):
+    seams.put(monkeypatch, open_request=(opened := mock.Mock(side_effect=ArithmeticError)))
+    with pytest.raises(ArithmeticError):
         launcher.build(dataclasses.replace(request("out"), beam_args=("--runner=DirectRunner",)))
+    assert opened.call_args.args[0].output.root == str(tmp_path / "out")
 
 
 def test_the_requests_to_the_hub_are_counted_once_the_plan_is_there(caplog: pytest.LogCaptureFixture) -> None:

@@ -178,8 +178,8 @@ def test_the_guides_recipe() -> None:
 
 def test_options_are_in_the_files(tmp_path: Path) -> None:
     template = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
-    options = {"special_tokens": ("<a>", "[MASK]"), "max_length": 77, "lowercase": False, "min_frequency": 3}
-    trained = train(tmp_path, "wordpiece", chat_template=template, **options)
+    options: dict[str, Any] = {"special_tokens": ("<a>", "[MASK]"), "max_length": 77, "lowercase": False}
+    trained = train(tmp_path, "wordpiece", chat_template=template, min_frequency=3, **options)
     tokenizer = opened(tmp_path)
     assert tokenizer.convert_tokens_to_ids("<a>") == 5
     assert "<a>" in tokenizer.all_special_tokens

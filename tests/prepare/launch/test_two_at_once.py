@@ -15,7 +15,7 @@ import pytest
 
 from pipelines.prepare.launch import launcher
 from pipelines.prepare.launch.built import Built
-from pipelines.prepare.options.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
+from pipelines.prepare.options.config import LayoutConfig, PrepareConfig, SourceConfig, TokenizerConfig
 from pipelines.prepare.process.progress import Counts, Progress
 from tests import building
 from tests.building import REVIEWS
@@ -26,16 +26,13 @@ from tests.support.tokenizers_zoo import Zoo
 
 def padded(output: Path) -> PrepareConfig:
     """Reviews with their labels, rows of 32 tokens."""
-    small = OutputConfig(root=str(output), name="reviews", shard_bytes=6_000)
-    return dataclasses.replace(request(str(output)), output=small, workers=2)
+    return dataclasses.replace(request(str(output)), workers=2)
 
 
 def packed(output: Path, zoo: Zoo) -> PrepareConfig:
     """Other rows, another tokenizer, several of them in a row of 64."""
-    source, tokenizer = (
-        SourceConfig(dataset=str(REVIEWS / "train.jsonl")),
-        TokenizerConfig(name=str(zoo.path("byte_bpe"))),
-    )
+    source = SourceConfig(dataset=str(REVIEWS / "train.jsonl"))
+    tokenizer = TokenizerConfig(name=str(zoo.path("byte_bpe")))
     layout = LayoutConfig(name="pack", max_length=64)
     return dataclasses.replace(padded(output), source=source, tokenizer=tokenizer, layout=layout, seed=3)
 
@@ -81,7 +78,7 @@ def test_two_builds_at_once_make_what_each_makes_alone(tmp_path: Path, zoo: Zoo)
         made, counts = at_once(padded(tmp_path / "pad2"), packed(tmp_path / "pack2", zoo))
     for name in ("pad", "pack"):
         assert building.files(tmp_path / f"{name}2") == building.files(tmp_path / name)
-        assert len(building.shard_bytes(tmp_path / name)) >= 7
+        assert len(building.shard_bytes(tmp_path / name)) > 2
     for built, counted, ((before,), (wanted,)) in zip(made, counts, alone, strict=True):
         assert (built.manifest, built.shards_made, counted) == (before.manifest, before.shards_made, wanted)
         splits = built.manifest.splits.values()

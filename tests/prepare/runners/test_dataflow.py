@@ -132,10 +132,8 @@ class TestAFinishedJob:
         splits = building.read_manifest(reviews()).splits.values()
         counts = {"rows": sum(split.ledger.rows_in for split in splits), "rejected": 0, "filtered": 0}
         counts |= {"in_other_splits": 0, "tokens": sum(split.num_tokens for split in splits)}
-        counts |= {
-            "bytes": sum(split.num_bytes for split in splits),
-            "shards": sum(len(each.shards) for each in splits),
-        }
+        counts["bytes"] = sum(split.num_bytes for split in splits)
+        counts["shards"] = sum(len(split.shards) for split in splits)
         assert launched.report["counters"] == {f"prep-tfrecords:{name}": number for name, number in counts.items()}
 
     def test_the_link_to_the_job_is_shown_and_nothing_of_beams_own_talk(self, launched: Any) -> None:
@@ -238,10 +236,8 @@ class TestOtherEnds:
         assert request["environment"]["sdkPipelineOptions"]["options"]["extra_packages"] == [str(own)]
         staged = {package["name"] for package in request["environment"]["workerPools"][0]["packages"]}
         assert staged == {"own-1.0.tar.gz", "extra_packages.txt"}
-        assert seen == [
-            Counts(rows=100, tokens=900, num_bytes=7_000, shards=1),
-            Counts(rows=250, tokens=2_250, num_bytes=17_500, shards=2),
-        ]
+        first = Counts(rows=100, tokens=900, num_bytes=7_000, shards=1)
+        assert seen == [first, Counts(rows=250, tokens=2_250, num_bytes=17_500, shards=2)]
 
 
 @pytest.mark.parametrize(

@@ -115,9 +115,7 @@ def test_a_shard_cut_anywhere_but_between_records_is_found() -> None:
         if length in whole:  # a sound, shorter shard: only the manifest's count tells
             assert both_ways(data[:length]) == THREE[: whole[length]]
         else:
-            with pytest.raises(
-                CorruptRecordError, match=r"shard-7, record [012] at byte .*: cut off, with .*missing byte"
-            ):
+            with pytest.raises(CorruptRecordError, match=r"shard-7, record [012] at byte .*: cut off, with .*missing"):
                 both_ways(data[:length])
 
 
@@ -126,7 +124,7 @@ def test_a_shard_cut_anywhere_but_between_records_is_found() -> None:
     [
         (
             shard(THREE)[:25],
-            "record 1 at byte 21: cut off, with at least 8 missing bytes; run `prep-tfrecords verify DATASET --repair`",
+            "record 1 at byte 21: cut off, with at least 8 missing bytes; run .*verify DATASET --repair",
         ),
         (shard(THREE)[:-10], r"record 2 at byte 37: cut off, with 10 missing bytes"),
         (shard(THREE) + b"\0" * 12, r"record 3 at byte 90: size crc 0x[0-9a-f]{8}, expected 0x00000000"),
@@ -142,9 +140,8 @@ def test_damage_is_named_with_its_place(data: bytes, words: str) -> None:
 def test_a_huge_size_with_a_right_crc_is_refused_before_anything_is_gathered(size: int) -> None:
     header = struct.pack("<Q", size)
     data = shard([b"ok"]) + header + struct.pack("<I", records.masked_crc32c(header)) + b"abcdefgh"
-    with pytest.raises(
-        CorruptRecordError, match=f"record 1 at byte 18: {size:,} bytes, expected at most {records.MOST_RECORD_BYTES:,}"
-    ):
+    words = f"record 1 at byte 18: {size:,} bytes, expected at most {records.MOST_RECORD_BYTES:,}"
+    with pytest.raises(CorruptRecordError, match=words):
         both_ways(data)
 
 

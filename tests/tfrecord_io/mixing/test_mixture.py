@@ -10,14 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.tfrecord_io.conftest import (
-    LENGTH,
-    PAD_SCHEMA,
-    WriteDataset,
-    context,
-    pad_shards,
-    tokenizer_facts,
-)
+from tests.tfrecord_io.conftest import LENGTH, PAD_SCHEMA, WriteDataset, context, pad_shards, tokenizer_facts
 from tfrecord_io import mixture, objectives, reader
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.mixing import common_manifest

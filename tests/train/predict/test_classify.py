@@ -58,18 +58,21 @@ def test_kept_text_is_beside_its_predictions(kind: str, tmp_path: Path) -> None:
     assert {(row["kept_prediction"], row["kept_row"]) for row in found} == {("mine", "a")}
 
 
+def labelled(*labels: str) -> Path:
+    rows = [{"text": "a good story", "label": label} for label in labels]
+    return building.built(building.source(building.new_folder(), test=rows), label_column="label", max_length=16)
+
+
 def test_the_datas_labels_are_known_by_name(tmp_path: Path) -> None:
     """In other data the same name has another id: its only class has the id 0."""
-    rows = [{"text": "a good story", "label": "positive"}] * 3
-    data = building.built(building.source(tmp_path / "d", test=rows), label_column="label", max_length=16)
+    data = labelled("positive", "positive")
     assert reader.open(data).manifest.label_names == ("positive",)
     found = predicted(tmp_path, model=finished("classify", BAG), data=data, split="test")
     assert {(row["label"], row["label_id"]) for row in found} == {("positive", 1)}
 
 
 def test_a_class_that_the_model_does_not_know_is_refused(tmp_path: Path) -> None:
-    rows = [{"text": "a good story", "label": each} for each in ("positive", "unsure")]
-    data = building.built(building.source(tmp_path / "d", test=rows), label_column="label", max_length=16)
+    data = labelled("positive", "unsure")
     given: dict[str, Any] = {"model": finished("classify", BAG), "data": data, "output": tmp_path / "p.jsonl"}
     outcome = command("predict", tpu="none", split="test", **given)
     assert "the model does not have the class 'unsure', only 'negative', 'positive'" in outcome.error[0]
@@ -117,12 +120,9 @@ def _probabilities(folder: Path, data: Path, length: int) -> dict[tuple[int, int
 def test_a_held_out_split_and_its_rest_are_numbered_as_in_the_source(tmp_path: Path) -> None:
     data = building.reviews(max_length=16, split=("train",), hold_out="test=25%")
     model = finished("classify", BAG)
-    rows = {
-        split: [row["row"] for row in predicted(tmp_path, model=model, data=data, split=split)]
-        for split in ("train", "test")
-    }
-    assert sorted(rows["train"] + rows["test"]) == list(range(320))
-    assert rows["test"] == sorted(rows["test"])
+    train, test = (predicted(tmp_path, model=model, data=data, split=split) for split in ("train", "test"))
+    assert sorted(row["row"] for row in train + test) == list(range(320))
+    assert [row["row"] for row in test] == sorted(row["row"] for row in test)
 
 
 def test_a_split_whose_plan_is_gone_is_predicted_in_file_order(tmp_path: Path) -> None:

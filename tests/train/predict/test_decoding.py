@@ -77,9 +77,7 @@ def test_a_search_compiles_for_a_device(beams: int) -> None:
         return tf.gather(table, tf.gather(ids, tf.maximum(lengths - 1, 0), batch_dims=1))
 
     given = (bigrams, *prompts())
-    found = [
-        tf.function(decoding.beam_search, jit_compile=jit)(*given, steps=3, beams=beams, eos_id=EOS)
-        for jit in (False, True)
-    ]
+    searches = (tf.function(decoding.beam_search, jit_compile=jit) for jit in (False, True))
+    found = [search(*given, steps=3, beams=beams, eos_id=EOS) for search in searches]
     np.testing.assert_array_equal(found[0][0], found[1][0])
     assert found[0][0].shape == (4, LENGTH)
