@@ -260,6 +260,8 @@ def _quiet(*, verbose: bool) -> Iterator[None]:
     if sys.stderr.isatty() and shows_progress():
         ours.setLevel(logging.INFO)
         handler.addFilter(lambda record: record.levelno > logging.INFO or record.name == STAGES)
+    else:
+        handler.setLevel(logging.WARNING)
     try:
         yield
     finally:

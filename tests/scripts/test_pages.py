@@ -36,7 +36,13 @@ COMMON = {"cp", "mkdir", "rm", "cmp", "printf"}
 FOREIGN_OPTIONS = {
     *("--runner", "--project", "--region", "--temp_location", "--flink_master", "--parallelism", "--job_endpoint"),
     *("--environment_type", "--environment_config", "--setup_file", "--extra_package", "--requirements_file"),
-    *("--sdk_container_image", "--sdk_location", "--experiments", "--number_of_worker_harness_threads"),
+    *(
+        "--sdk_container_image",
+        "--sdk_location",
+        "--experiments",
+        "--number_of_worker_harness_threads",
+        "--no_use_public_ips",
+    ),
     *("--number_of_execution_retries", "--check", "--fast", "--lowest", "--upgrade", "--strict", "--outdir", "--wheel"),
     *("--no-deps", "--repo-type", "--help", "--direct_running_mode"),
     *("--runs", "--only", "--engine", "--strings", "--seed", "--minutes", "--any-version"),

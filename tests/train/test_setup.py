@@ -29,7 +29,7 @@ def test_an_input_that_is_fit_for_a_tpu_is_passed(tmp_path: Path) -> None:
     assert not (tmp_path / "model").exists()
 
 
-@pytest.mark.parametrize("content", [b"[1]", b"{", b"[" * 100_000, b'{"seed": NaN}', b'{"seed": 1}' + b" " * (1 << 20)])
+@pytest.mark.parametrize("content", [b"[1]", b"{", b"[" * 100_000, b'{"seed": NaN}'])
 def test_a_folder_with_a_file_that_no_training_wrote_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "run.json").write_bytes(content)
     with pytest.raises(OutputError, match="the folder cannot be used"):

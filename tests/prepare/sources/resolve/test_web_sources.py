@@ -55,7 +55,7 @@ def test_a_signed_address_is_the_file_that_its_path_names(server: str, name: str
 def test_what_a_server_says_is_told_apart(server: str) -> None:
     error = refused(f"{server}/train.jsonl?sig=hush")
     assert "127.0.0.1 refuses access (status 403)" in error.cause
-    assert "if it is a signed address, which expires, get a new one" in error.remedy
+    assert "if it is signed, it may have expired, so get a new one" in error.remedy
     assert "no such file" in refused(f"{server}/none.jsonl?{SIGNATURE}").cause
 
 
