@@ -68,10 +68,10 @@ class RoleSpec:
     """Properties of the features with one role.
 
     shape: L and T are the lengths of a row and of a target in tokens, C is a number of classes.
-    values: vocabulary "ids", a "mask" of 0 and 1, numbers "from 0" on, or "any".
+    values: "ids" of the vocabulary, "mask" (0 or 1), "from 0" (numbers of at least 0), or "any".
     padding: the value on padding; "pad" is the tokenizer's pad id, None means that the value varies.
     side: the token sequence that the values belong to.
-    feature_name: the usual name of the feature; "" if it is the role.
+    feature_name: the usual name of the feature; "" if it equals the role's name.
     marks_tokens: whether values are 0 on padding and nowhere else.
     marks_learned: whether values are 1 on the tokens to learn.
     exported_as: the column in Parquet exports; None for the feature's name, "" for no column, if others imply it.

@@ -73,7 +73,7 @@ def takes_source(command: Command) -> Command:
 
 
 def takes_consent(command: Command) -> Command:
-    """Add the options of consent: without them, a command neither runs a dataset's code nor downloads its source."""
+    """Add the options that allow a command to run a dataset's code, or to download its source."""
     return cloup.option_group(
         "Source",
         click.option("--source", metavar="DATASET", help="The source, if it was moved or is not on this machine."),

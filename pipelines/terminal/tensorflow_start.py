@@ -17,8 +17,8 @@ _LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 def load(*, verbose: bool = False) -> None:
     """Import TensorFlow, and let it look for GPUs. Raises: ImportError.
 
-    Its messages are shown if the import fails, or if TensorFlow cannot use a GPU of this machine. They are shown at
-    once with `verbose`, or if TF_CPP_MIN_LOG_LEVEL is 0 or 1.
+    TensorFlow's messages are held back, and shown only if the import fails or a GPU of this machine cannot be used.
+    With `verbose`, or if TF_CPP_MIN_LOG_LEVEL is 0 or 1, they are shown at once.
     """
     if verbose or os.environ.setdefault(_LOG_LEVEL, "2") in ("0", "1") or "tensorflow" in sys.modules:
         importlib.import_module("tensorflow")

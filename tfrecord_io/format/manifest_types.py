@@ -57,7 +57,7 @@ def _span(value: Any, of: str = "rows of a split") -> tuple[int, int]:
 def _function(value: Any) -> dict[str, str]:
     fields = checked(value, {}, {"module_sha256": Sha256, "version": str})
     if len({"module_sha256", "version"} & fields.keys()) != 1:
-        raise ValueError(f"function {fields}, expected either module_sha256 or version")
+        raise ValueError(f"function {fields} has both or neither of module_sha256 and version, expected one of them")
     return decoded(Mapping[str, str], fields)
 
 

@@ -206,7 +206,7 @@ class GlobalOrder:
         return window, int(np.count_nonzero((columns >= first) & (columns < last)))
 
     def of_window(self, window: Any, first: int, last: int, ops: Any) -> tuple[Any, Any, Any]:
-        """Return a window's rows at positions [first, last) of batches, sorted by step, then position.
+        """Return the rows of a window at the positions [first, last) in their batches, by step, then position.
 
         Returns: their steps, positions and numbers, each int64 [n].
         """

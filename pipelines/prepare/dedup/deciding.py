@@ -182,7 +182,7 @@ def _duplicates(rows: np.ndarray, *, train: int | None) -> np.ndarray:
 
 
 def tables(comparison: Comparison, splits: Sequence[str]) -> tuple[dict[str, pa.Table], int]:
-    """Return the unused rows by split, and the number of duplicates with other labels than the kept rows.
+    """Return the unused rows by split, and the number of duplicates whose labels differ from those of the kept rows.
 
     `splits`: names, in the order passed to `divide`.
     """

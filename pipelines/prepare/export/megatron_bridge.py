@@ -1,4 +1,4 @@
-"""Export of packed rows to Parquet files of Megatron-Bridge's `GPTSFTPackedParquetDataset`.
+"""Export of packed rows to Parquet files for Megatron-Bridge's `GPTSFTPackedParquetDataset`.
 
 docs/how-to/export.md describes the columns. Source: NVIDIA-NeMo/Megatron-Bridge 0.6,
 `megatron/bridge/data/packing/parquet.py` (the columns) and `algorithms.py` (`fill_packing_strategy`, which shifts each

@@ -69,9 +69,9 @@ class Append:
         return dataclasses.replace(config, layout=layout)
 
     def require_same_request(self, config: PrepareConfig, listing: SourceListing, items: Mapping[str, Any]) -> None:
-        """Check that options and source match the dataset, as far as possible before rows are located.
+        """Check that the options and the source match the existing dataset, as far as possible before rows are located.
 
-        `items`: covered by the fingerprint, without hold-outs. Raises: FingerprintMismatchError if they differ;
+        `items`: the values in the fingerprint, except the hold-outs. Raises: FingerprintMismatchError if they differ;
         SourceError if an earlier Hub revision can no longer be listed.
         """
         # The source first: the options contain a default name that depends on it.

@@ -1,4 +1,4 @@
-"""Pack whole documents into rows of exactly L tokens, with little padding, without splitting short documents.
+"""Pack documents into rows of exactly L tokens, with little padding. Only documents longer than a row are split.
 
 This is best-fit decreasing bin packing (Ding et al., arXiv:2404.10830). It puts rows of short documents last, so the
 rows are then sorted by the position of their first piece. docs/format.md has an example.

@@ -58,7 +58,7 @@ def against_padding(options: Mapping[str, Any]) -> str:
 
 
 def about_fim(counts: Mapping[str, int], *, rows: int, length: int) -> str:
-    """Describe the counts of fill-in-the-middle (`Ledger.fim`) among `rows` documents. `length`: tokens in a row."""
+    """Describe the fill-in-the-middle counts (`Ledger.fim`) of `rows` documents. `length`: tokens per row."""
     spm = counts.get("spm", 0)
     text = f"fill-in-the-middle: {counts.get('psm', 0) + spm:,} of {some(rows, 'document')}, "
     text += f"{spm:,} with the suffix first"

@@ -233,7 +233,7 @@ def _choose(spec: ShardSpec, split: SplitSource, covered: Cover, *, times: int, 
 
 
 def _groups(covered: Cover, stored: np.ndarray, *, limit: float, most: int, seed: tuple[int, int]) -> np.ndarray:
-    """Choose the row groups of random rows, one from each equal part of the split, within `limit` bytes in total."""
+    """Draw a random row from each of up to `most` equal parts of a split; return their groups, up to `limit` bytes."""
     ends = covered.ends
     count = min(most, len(covered))
     while True:

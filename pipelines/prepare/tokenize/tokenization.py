@@ -202,7 +202,7 @@ def require_deterministic(tokenizer: HFTokenizer, name: str) -> None:
     backend = tokenizer.backend_tokenizer
     if dropout := getattr(backend.model, "dropout", None):
         raise TokenizerError(
-            f"tokenizer {name!r} leaves out merges by chance (BPE dropout {dropout:g}), {_NOT_REPRODUCIBLE}",
+            f"tokenizer {name!r} leaves out merges at random (BPE dropout {dropout:g}), {_NOT_REPRODUCIBLE}",
             remedy='set "dropout" of the model to null in its tokenizer.json',
         )
     vocabulary = backend.get_vocab(with_added_tokens=False)
@@ -221,7 +221,7 @@ def _require_different_ids(vocabulary: dict[str, int], name: str) -> None:
         one, other, number = _clash((number, entry) for entry, number in vocabulary.items())
         raise TokenizerError(
             f"tokenizer {name!r}: the entries {one!r} and {other!r} of its vocabulary have the same id, {number}; a "
-            "saved tokenizer keeps only one of them, by chance",
+            "saved tokenizer keeps only one of them, at random",
             remedy="give each entry of the vocabulary a different id in its tokenizer.json",
         )
 

@@ -100,7 +100,7 @@ def test_a_wrong_token_in_the_sample_ends_the_build_before_anything_is_written(
 ) -> None:
     lies.update(TEXTS)
     outcome = building.command("build", dataset, *building.options(tmp_path / "out"))
-    assert "gives other tokens than the reference tokenizer" in outcome.error[0]
+    assert "produces different tokens from the reference tokenizer" in outcome.error[0]
     assert not building.shard_bytes(tmp_path / "out")
 
 

@@ -150,7 +150,7 @@ class Groups:
         return int(self.ends[-1]) if len(self) else 0
 
     def pieces(self, row_ranges: Sequence[tuple[int, int]] | np.ndarray) -> Pieces:
-        """Cut [start, stop) row ranges into pieces where groups end. Raises: SourceError if a row doesn't exist."""
+        """Split row ranges [start, stop) at the ends of row groups. Raises: SourceError if a row doesn't exist."""
         spans = _spans(row_ranges)
         if len(spans) and (spans.min() < 0 or spans[:, 1].max() > self.total_rows):
             raise SourceError(

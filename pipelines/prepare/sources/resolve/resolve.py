@@ -213,7 +213,7 @@ def _warn_of_joined_splits(splits: Mapping[str, Sequence[str]], *, where: str) -
             _log.warning("%s: %s holds %s, all in %s; %s", where, shown, listing(members), joined, remedy)
         elif len(names) > 1:
             remedy = "rename it, or name the files of each split with --data-files SPLIT=PATTERN"
-            _log.warning("%s: all rows of %s are in %s, because of its name; %s", where, shown, joined, remedy)
+            _log.warning("%s: all rows of %s are in %s, because of the file's name; %s", where, shown, joined, remedy)
 
 
 def _of_saved(config: SourceConfig, *, where: str) -> SourceListing:

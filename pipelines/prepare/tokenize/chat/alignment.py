@@ -80,7 +80,7 @@ def _reported(encoding: Any, learned: np.ndarray) -> np.ndarray:
 
 
 def _table(backend: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the bytes of all tokens, joined, plus 8 zero bytes; each token's edges in them; and each token's kind."""
+    """Return the joined bytes of all tokens, plus 8 zero bytes; each token's offsets in them; and each token's kind."""
     added = backend.get_added_tokens_decoder()
     vocabulary = backend.get_vocab(with_added_tokens=True)
     size = max([*vocabulary.values(), *added], default=0) + 1

@@ -33,7 +33,7 @@ class Trie(NamedTuple):
 
 
 def build(vocabulary: Mapping[str, int], *, inner_prefix: str = "") -> Trie:
-    """Build the trie of a vocabulary (id by word, up to `MAX_ID`). `inner_prefix`: marks inner pieces, such as "##"."""
+    """Build the trie of a vocabulary, which maps words to ids up to `MAX_ID`. `inner_prefix`: "##" in WordPiece."""
     words = sorted(word for word in vocabulary if word)  # also sorted by their UTF-8 bytes
     data, edges = utf8_of(pa.array(words, pa.large_string()))
     data, ids = frozen(data), frozen(np.fromiter(map(vocabulary.__getitem__, words), np.int64, len(words)))

@@ -119,7 +119,11 @@ def _archive(path: Path, *names: str) -> None:
         ("data.zip", ["test.jsonl", "train.jsonl"], "data.zip holds test.jsonl, train.jsonl, all in train; unpack"),
         ("data.tar", ["x/train.jsonl", "x/dev.jsonl"], "holds x/dev.jsonl, x/train.jsonl, all in train; unpack"),
         ("train-and-test.zip", ["train.jsonl", "test.jsonl"], "test.jsonl, train.jsonl, all in train and in test"),
-        ("train-or-test.zip", ["a.jsonl"], "train-or-test.zip are in train and in test, because of its name; rename"),
+        (
+            "train-or-test.zip",
+            ["a.jsonl"],
+            "train-or-test.zip are in train and in test, because of the file's name; rename",
+        ),
         ("data.zip", ["a.jsonl", "b.jsonl"], ""),
     ],
 )
