@@ -230,7 +230,7 @@ def say(text: str, *, lines: bool = False) -> None:
 
 
 def show(text: str, *, lines: bool = False) -> None:
-    """Print a result on the stream `results()`, with secrets and escape sequences removed. `lines`: keep line breaks."""
+    """Print a result on the stream `results()`, without secrets or escape sequences. `lines`: keep line breaks."""
     click.echo(visible(without_secrets(text), lines=lines), file=results())
 
 

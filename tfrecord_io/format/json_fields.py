@@ -159,7 +159,7 @@ def _first_decoded(hints: list[Any], value: Any) -> Any:
 
 
 def checked(value: Any, needed: Mapping[str, Any], others: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return a JSON object after a check of its fields. `needed`: types by name; `others`: of fields that may be missing."""
+    """Return a JSON object after checking its fields. `needed`: types by name; `others`: those that may be missing."""
     fields = mapping(value)
     for name, hint in {**needed, **(others or {})}.items():
         if name in needed or name in fields:

@@ -37,7 +37,8 @@ def compare(encoder: BatchEncoder, rows: Rows, encoded: Encoded, *, which: np.nd
     if differ.any():
         row = int(rows.numbers[which[differ][0]])
         raise TokenizerError(
-            f"row {row:,} of {split}: the engine {encoder.engine} produces different tokens from the reference tokenizer",
+            f"row {row:,} of {split}: the engine {encoder.engine} produces different tokens from the reference "
+            "tokenizer",
             remedy="run the same command again with --engine hf, which makes every shard with the reference "
             "tokenizer, and report the text of this row in the project's issue tracker",
         )

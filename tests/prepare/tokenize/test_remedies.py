@@ -65,7 +65,7 @@ JSON, CONFIG = "tokenizer.json", "tokenizer_config.json"
 FILES: list[tuple[str, str, Callable[[State], Any], str, Callable[[State], Any]]] = [
     (
         *(JSON, "byte_bpe", lambda state: state["model"].update(dropout=0.1)),
-        r"by chance \(BPE dropout 0\.1\).*set \"dropout\" of the model to null in its tokenizer\.json",
+        r"at random \(BPE dropout 0\.1\).*set \"dropout\" of the model to null in its tokenizer\.json",
         lambda state: state["model"].update(dropout=None),
     ),
     (
