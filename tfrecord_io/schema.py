@@ -74,7 +74,7 @@ class RoleSpec:
     feature_name: the usual name of the feature; "" if it equals the role's name.
     marks_tokens: whether values are 0 on padding and nowhere else.
     marks_learned: whether values are 1 on the tokens to learn.
-    exported_as: the column in Parquet exports; None for the feature's name; "" for no column, if others imply the values.
+    exported_as: the column in Parquet exports; None for the feature's name; "" for none, if others imply the values.
     """
 
     meaning: str
