@@ -332,6 +332,14 @@ CASES: dict[str, Case] = {
         ["a"] * 12 + ["b"],
         said="the first rows do not have all keys or types: column 'label'; reading the source again",
     ),
+    "late-fractions": kept(
+        train(
+            *({"text": "a", "in": {"n": 1}, "more": "x" * 1_000_000} for _ in range(12)),
+            {"text": "b", "in": {"n": 1.5}},
+        ),
+        ["a"] * 12 + ["b"],
+        said="Float value 1.500000 was truncated converting to int64; reading the source again",
+    ),
     "pandas-json": refused(
         {"train.json": '{"text": {"0": "a", "1": "b"}}'},
         "column 'text' holds struct<",

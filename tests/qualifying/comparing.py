@@ -285,7 +285,7 @@ def _errors() -> Iterator[list[str]]:
 
 
 def _try_strange_rows(trial: Trial, engine: Engine, tokenizer: Any, texts: list[str], *, rng: random.Random) -> None:
-    """Whole rows, padded, against the tokenizer's own call."""
+    """Compare whole rows with the tokenizer's own call."""
     pair = rng.random() < 0.5
     columns = [texts, [*texts[1:], texts[0]]] if pair else [texts]
     truncation = rng.choice(_TRUNCATIONS if pair else _TRUNCATIONS[:3])

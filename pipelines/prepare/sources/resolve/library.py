@@ -35,6 +35,7 @@ _SMALL_BYTES = 16_000_000
 # For more files, the manifest holds one digest.
 _MOST_NAMED = 1_000
 CORRECT = "correct the file or leave it out; if files have different types, convert them to the same types"
+_LATE = r"Couldn't cast|JSON parse error: Column\(.*\) changed from|Float value .* was truncated"
 _NO_ROWS = ("no rows, expected at least one", "check the content of the files")
 _TARS = (".tar", ".tar.gz", ".tar.bz2", ".tar.xz", ".tgz")
 
@@ -187,7 +188,7 @@ def reading(where: Callable[[], str], *, remedy: str = CORRECT, reader: str = ""
     except PrepError:
         raise
     except Exception as error:  # each reader has its own errors
-        is_late = re.match(r"Couldn't cast|JSON parse error: Column\(.*\) changed from", str(error), re.DOTALL)
+        is_late = re.match(_LATE, str(error), re.DOTALL)
         cause, remedy = _late_keys(error, remedy) if is_late else _explained(error, remedy, reader)
         raise (LateKeysError if is_late else SourceError)(f"{where()}: {cause}", remedy=remedy) from error
 
