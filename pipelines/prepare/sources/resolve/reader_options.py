@@ -127,8 +127,8 @@ def resolved(
     """Return, for the source's identity, a card's options and features, and the JSON chunk size.
 
     The card is left out if a revision pins it. The chunk size may change values: in a nested object, 1 becomes 1.0 if
-    the first chunk also contains 1.5. All sizes that hold whole files count as equal. `largest_chunk` is left out, because a
-    build may choose it.
+    the first chunk also contains 1.5. All sizes that hold whole files count as equal. `largest_chunk` is left out,
+    because a build may choose it.
     """
     options, entry = _options(config), {}
     if builder is not None and not is_pinned:
