@@ -189,9 +189,9 @@ def test_every_task_is_in_every_place() -> None:
     places: dict[str, Iterable[str]] = {
         "config.Task": get_args(Task),
         "docs/reference/training.md": re.findall(
-            r"^\| `(\w+)`", text("docs/reference/training.md"), flags=re.MULTILINE
+            r"^\| `([\w-]+)`", text("docs/reference/training.md"), flags=re.MULTILINE
         ),
-        COMPARED: {"classify", *re.findall(r'"task": "(\w+)"', text(COMPARED))},
+        COMPARED: {"classify", *re.findall(r'"task": "([\w-]+)"', text(COMPARED))},
     }
     predicted = [name for name, kind in TASKS.items() if kind.predictor]
     # Another number of labels gives weights of other shapes.
@@ -208,7 +208,7 @@ def test_every_task_is_in_every_place() -> None:
     nothing_lacks(
         missing(TASKS, places, exactly=["config.Task"]),
         missing(predicted, {page: quoted(page)}),
-        missing(exported, {f"{page}, the format transformers": re.findall(r"`(\w+)`", sentence)}),
+        missing(exported, {f"{page}, the format transformers": re.findall(r"`([\w-]+)`", sentence)}),
         missing(options, {"TrainConfig.identity (or setup.identity)": identity}),
     )
 
