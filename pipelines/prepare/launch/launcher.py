@@ -55,6 +55,7 @@ def build(config: PrepareConfig, *, watch: Watch = unwatched) -> Built:
         return _build(config, watch=watch)
     finally:
         root.removeHandler(handler)
+        here.end_idle()
 
 
 def _build(config: PrepareConfig, *, watch: Watch) -> Built:
@@ -78,7 +79,6 @@ def _build(config: PrepareConfig, *, watch: Watch) -> Built:
             # The user will choose another output folder, so the copy of the rows is useless here.
             reservation.remove_copies(root, but=None)
             raise
-    here.end_idle()
     return Built(root=root, manifest=dataset, shards_made=made, shards_kept=kept, seconds=time.perf_counter() - began)
 
 

@@ -120,24 +120,44 @@ def _without_ipython() -> Iterator[None]:
         sys.modules.update(hidden)
 
 
+class _Stderr:
+    # Collects the output of threads that start between its creation and `release`.
+
+    def __init__(self) -> None:
+        self.collected, self._original = io.StringIO(), sys.stderr
+        self._old_threads = {*threading.enumerate()}
+        self._left: set[threading.Thread] | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.collected if self.is_held(threading.current_thread()) else self._original, name)
+
+    def is_held(self, thread: threading.Thread) -> bool:
+        return thread not in self._old_threads if self._left is None else thread in self._left
+
+    def release(self) -> None:
+        self._left = {*filter(self.is_held, threading.enumerate())}
+        if sys.stderr is self and not self._left:
+            sys.stderr = self._original
+
+
 @contextlib.contextmanager
 def stderr_held_back() -> Iterator[None]:
-    """During the context, log the output to stderr instead of printing it.
+    """Log the stderr output of threads that start during the context, instead of printing it.
 
-    Beam prints the traceback of a failed worker, but our message is enough.
+    Beam always prints the traceback of a failed worker; our error message has two lines.
     """
-    held, old_threads = io.StringIO(), {*threading.enumerate()}
-    with contextlib.redirect_stderr(held):
-        try:
-            yield
-        except Exception:
-            # After a broken connection, threads may still print a traceback.
-            give_up = time.monotonic() + _LAST_MESSAGES_SECONDS
-            for thread in {*threading.enumerate()} - old_threads:
-                thread.join(max(0.0, give_up - time.monotonic()))
-            raise
-        finally:
-            _log.info("Beam's output during the job:\n%s", without_secrets(held.getvalue()))
+    sys.stderr = held = _Stderr()
+    try:
+        yield
+    except Exception:
+        # After a broken connection, threads may still print a traceback.
+        give_up = time.monotonic() + _LAST_MESSAGES_SECONDS
+        for thread in filter(held.is_held, threading.enumerate()):
+            thread.join(max(0.0, give_up - time.monotonic()))
+        raise
+    finally:
+        held.release()
+        _log.info("Beam's output during the job:\n%s", without_secrets(held.collected.getvalue()))
 
 
 class Call(beam.DoFn):

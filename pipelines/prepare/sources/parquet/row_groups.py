@@ -183,7 +183,8 @@ def read_rows(
         groups = list(range(int(at[0]), int(at[-1]) + 1))
         with _decoding(*place_of(which[0])) as file:
             with access.opened(file, addresses, ahead=ranges) as handle:
-                rows = np.array([_metadata(file, handle).row_group(group).num_rows for group in groups])
+                metadata = _metadata(file, handle)
+                rows = np.array([metadata.row_group(group).num_rows for group in groups])
                 ends = np.cumsum(rows)
                 skips = pieces.skips[which] + (ends - rows)[at - at[0]]
                 stops = skips + pieces.counts[which]

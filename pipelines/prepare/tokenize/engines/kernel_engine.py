@@ -28,7 +28,6 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 import numba
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from tokenizers import normalizers
 
 from pipelines.prepare.tokenize.engines import vocabulary_trie
@@ -228,7 +227,6 @@ class KernelEngine(FastEngine):
     """Base class of engines in our own compiled code. Threads share only read-only data."""
 
     memory_words: int
-    _asks_for = ""  # regular expression: the reference encodes documents with a match
 
     def _begin(self, read: ReadPage) -> None:
         self._read = read
@@ -241,8 +239,6 @@ class KernelEngine(FastEngine):
     def encode(self, texts: pa.Array) -> RaggedTokens:
         data, edges = utf8_of(texts)
         asked = np.zeros(len(texts), np.uint8)
-        if self._asks_for:
-            asked[np.flatnonzero(pc.match_substring_regex(texts, self._asks_for))] = 1
         try:
             memory = self._memories.pop()
         except IndexError:

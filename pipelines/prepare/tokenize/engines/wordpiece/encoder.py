@@ -17,7 +17,6 @@ The entry of an ISOLATED code point contains its id, from bit 3 on. In other ent
 characters that replace the code point. Memory: as for the Unigram engine, but 1 MB per thread.
 """
 
-import re
 import string
 from collections.abc import Mapping
 from typing import Any
@@ -72,14 +71,16 @@ class WordPieceEngine(KernelEngine):
             if token["normalized"]:
                 raise NotQualified(f"its added token {token['content']!r} is searched for in normalized text")
         contents = [token["content"] for token in parts["added_tokens"] if token["content"]]
-        # The compiled loop finds added tokens that begin with punctuation; a regular expression finds the others.
+        # The compiled loop finds added tokens that begin with punctuation; `find_added` finds the others.
         visited = [content for content in contents if content[0] in string.punctuation]
-        self._visited, self._asks_for = Contents.of(visited), "|".join(map(re.escape, {*contents} - {*visited}))
+        self._hidden, self._visited = Contents.of({*contents} - {*visited}), Contents.of(visited)
         prefix = self._model["continuing_subword_prefix"]
         self._trie = vocabulary_trie.build(self._model["vocab"], inner_prefix=prefix)
         self._begin(_CodePoints(self._reference.backend, parts["normalizer"], self._model).page)
 
     def _encode_bytes(self, data: np.ndarray, edges: np.ndarray, asked: np.ndarray, memory: np.ndarray) -> RaggedTokens:
+        if self._hidden.first.any():
+            kernels.find_added(data, edges, self._hidden, asked)
         num_bytes, longest = int(edges[-1] - edges[0]), int(np.diff(edges).max(initial=0))
         out = np.empty(num_bytes + 4, np.int32)  # pages that are never written take no memory
         offsets = np.zeros(len(edges), np.int64)

@@ -209,3 +209,16 @@ def _pieces(word, size, chars, out, to, tables):  # type: ignore[no-untyped-def]
         out[stop] = longest - 1
         stop, place, base = stop + 1, after, tables.vocabulary.inner
     return stop
+
+
+@jit
+def find_added(data, edges, added, asked):  # type: ignore[no-untyped-def]
+    """Set `asked` to 1 for documents that contain an added token.
+
+    A regular expression of 5,000 words takes pyarrow 11 s for 1 MB of text.
+    """
+    for index in range(len(edges) - 1):
+        for at in range(edges[index], edges[index + 1]):
+            if holds(data, at, edges[index + 1], added):
+                asked[index] = 1
+                break
