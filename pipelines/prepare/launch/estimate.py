@@ -111,7 +111,7 @@ def _of_split(plan: SplitPlan, sample: Sample, opened: OpenJob) -> Estimate:
     others = " or ".join(unit for unit in SAMPLES if unit != by)
     layouts: tuple[Cost, ...] = ()
     inputs = opened.request.inputs
-    if not (inputs.nested or inputs.finds_chats):
+    if not (inputs.nested or inputs.finder):
         limit = max(512, min(int(opened.request.tokenizer.model_max_length), _LONGEST))
         layouts = compare(
             sample.row_tokens,

@@ -21,7 +21,7 @@ from pipelines.prepare.plan import sampling
 from pipelines.prepare.plan.planning import ShardSpec
 from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.runners.runner import Runner
-from pipelines.prepare.sources.columns import chats, preferences
+from pipelines.prepare.sources.columns import chats
 from pipelines.prepare.sources.columns.column_planning import complete_from_manifest, plan_columns, plan_types
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, Inputs
 from pipelines.prepare.sources.resolve import reader_options
@@ -177,8 +177,8 @@ def columns_read(config: SourceConfig, inputs: Inputs) -> tuple[str, ...] | None
     """Return the columns to read; None for all."""
     if config.functions:  # a function may use any column
         return None
-    chat_columns = (preferences if inputs.finds_pairs else chats).CANDIDATES if inputs.finds_chats else ()
-    names = (*inputs.names, *chat_columns, config.label_column, config.hold_out_by, *config.keep_columns)
+    candidates = inputs.finder.candidates if inputs.finder else ()
+    names = (*inputs.names, *candidates, config.label_column, config.hold_out_by, *config.keep_columns)
     return tuple(name for name in names if name is not None)
 
 

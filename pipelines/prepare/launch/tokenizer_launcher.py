@@ -16,6 +16,7 @@ from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.options.tokenizer_options import TokenizerRequest
 from pipelines.prepare.process.progress import Progress, Watch, unwatched
 from pipelines.prepare.process.threads import in_background, wait_for
+from pipelines.prepare.sources.columns import chats
 from pipelines.prepare.sources.columns.column_planning import plan_columns
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, Inputs
 from pipelines.prepare.sources.rows import selection, user_functions
@@ -155,6 +156,6 @@ def _find_source(config: SourceConfig) -> tuple[Inputs, OpenedSource, ColumnPlan
     except ColumnError:
         if config.text_columns == SourceConfig.text_columns:
             with contextlib.suppress(ColumnError):
-                inputs = Inputs(finds_chats=True)
+                inputs = Inputs(finder=chats.FINDER)
                 return inputs, *open_job.find_source(config, inputs)
         raise

@@ -57,7 +57,7 @@ def inputs_of(options: LayoutConfig, source: SourceConfig) -> Inputs:
             remedy=f"leave out --label-column and --keep-column, or leave out {flag}",
         )
     inputs = layout.inputs(source)
-    return dataclasses.replace(inputs, joins_pairs=inputs.finds_chats and options.chat_template is None)
+    return dataclasses.replace(inputs, joins_pairs=bool(inputs.finder) and options.chat_template is None)
 
 
 def open_encoder(options: LayoutConfig, **fields: Any) -> BatchEncoder:

@@ -28,7 +28,7 @@ from pipelines.prepare.layouts.base import (
 from pipelines.prepare.layouts.documents import PackBuilder, open_engines, packed_features
 from pipelines.prepare.layouts.rows_builder import UINT8, Field, RowsEncoder, ids_field
 from pipelines.prepare.options.config import Side, SourceConfig
-from pipelines.prepare.sources.columns.chats import PAIR
+from pipelines.prepare.sources.columns.chats import FINDER, PAIR
 from pipelines.prepare.sources.columns.extraction import Inputs, Purpose, Rows
 from pipelines.prepare.sources.columns.messages import objects_of
 from pipelines.prepare.tokenize.chat.alignment import Aligner
@@ -53,7 +53,7 @@ def _inputs(source: SourceConfig) -> Inputs:
             "--messages-column with --prompt-column or --completion-column, expected one form of conversations",
             remedy="name the messages, or the prompt and its completion",
         )
-    return Inputs(nested=nested, finds_chats=True)
+    return Inputs(nested=nested, finder=FINDER)
 
 
 def _open_encoder(context: LayoutContext) -> _LearningEncoder:

@@ -20,7 +20,7 @@ from pipelines.prepare.layouts.documents import open_engines
 from pipelines.prepare.layouts.rows_builder import UINT8, Field, RowsEncoder
 from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.sources.columns.extraction import Inputs, Rows
-from pipelines.prepare.sources.columns.preferences import ANSWERS
+from pipelines.prepare.sources.columns.preferences import ANSWERS, FINDER
 from pipelines.prepare.tokenize.chat.template import ChatRenderer, open_template
 from pipelines.prepare.tokenize.engines import Engine, utf8_of
 from pipelines.prepare.tokenize.ragged import RaggedTokens
@@ -41,7 +41,7 @@ def _inputs(source: SourceConfig) -> Inputs:
             "--rejected-column",
         )
     nested = named_columns(source, "prompt", *ANSWERS, "system", "tools")
-    return Inputs(nested=nested, finds_chats=True, finds_pairs=True)
+    return Inputs(nested=nested, finder=FINDER)
 
 
 def _open_encoder(context: LayoutContext) -> _PreferenceEncoder:

@@ -12,10 +12,11 @@ Sources of these rules:
     ShareGPT's dumps      roles bing, chatgpt and bard for assistants
 """
 
+import dataclasses
 import functools
 import itertools
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -47,11 +48,27 @@ _TEXT_MESSAGE = pa.struct([*((name, pa.large_string()) for name in _TEXT_FIELDS)
 OPTIONAL = tuple(dict.fromkeys(PURPOSES.get(name, name) for _, more in _FORMS.values() for name in more))
 
 
-def recognised(splits: Sequence[Columns], named: Mapping[Any, str]) -> dict[Any, str]:
-    """Return column names by purpose, for the first chat format that all splits match, by default `messages`.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ColumnFinder:
+    """Finds the columns of a layout by their names.
 
-    `named`: the user's columns, by purpose such as `prompt`.
+    `candidates`: the names of all columns that it may find.
+    `find`: from the columns of all splits, and the user's columns by purpose, to column names by purpose.
+    `texts`: purposes of the columns that need no chat template if `are_texts` is true of their types.
+    `describe`: the format and its columns, such as `ShareGPT (conversations)`; empty if no format matches.
+    `remedy`: advice if columns are missing; without their names.
     """
+
+    candidates: tuple[str, ...]
+    find: Callable[[Sequence[Columns], Mapping[Any, str]], dict[Any, str]]
+    texts: tuple[Any, ...]
+    are_texts: Callable[[Mapping[Any, str], Columns], bool]
+    describe: Callable[[Mapping[Any, str], Columns], str]
+    remedy: str
+
+
+def _find(splits: Sequence[Columns], named: Mapping[Any, str]) -> dict[Any, str]:
+    # The first format that all splits match, by default `messages`.
     if not named.keys().isdisjoint(PAIR):
         return {**{part: named.get(part, part) for part in PAIR}, **optional(EVERY, splits)}
     common = [name for name in splits[0] if all(name in known for known in splits)]
@@ -69,8 +86,7 @@ def optional(names: Sequence[str], splits: Sequence[Columns]) -> dict[Any, str]:
     return {PURPOSES.get(name, name): name for name in fitting}
 
 
-def are_text_pairs(nested: Mapping[Any, str], columns: Columns) -> bool:
-    """Return whether each conversation is a pair of texts: a prompt and a completion."""
+def _are_texts(nested: Mapping[Any, str], columns: Columns) -> bool:
     return all(part in nested and is_text(columns[nested[part]].kind) for part in PAIR)
 
 
@@ -83,14 +99,24 @@ def _fits(name: str, kind: pa.DataType) -> bool:
     return is_text(kind) or is_other or (name in EVERY and (is_json(kind) or (name == "tools" and is_list(kind))))
 
 
-def described(nested: Mapping[Any, str], columns: Columns) -> str:
-    """Return the format and its columns, such as `ShareGPT (conversations)`; empty if no format matches."""
+def _describe(nested: Mapping[Any, str], columns: Columns) -> str:
     if "messages" in nested:
         name = nested["messages"]
         form = "ShareGPT" if name == "conversations" or is_sharegpt(columns[name].kind) else "messages"
     else:
         form = next((name for name, (needed, _) in _FORMS.items() if set(needed) <= set(nested)), "")
     return f"{form} ({', '.join(nested.values())})" if form else ""
+
+
+FINDER = ColumnFinder(
+    candidates=CANDIDATES,
+    find=_find,
+    texts=PAIR,
+    are_texts=_are_texts,
+    describe=_describe,
+    remedy=f"chats have the columns {FORMS}; name other columns with --messages-column, or with --prompt-column and "
+    "--completion-column",
+)
 
 
 def form_of(names: Sequence[str]) -> str:

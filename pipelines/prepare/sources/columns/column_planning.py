@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.options.suggestions import suggestion
-from pipelines.prepare.sources.columns import chats, labels, preferences
+from pipelines.prepare.sources.columns import chats, labels
+from pipelines.prepare.sources.columns.chats import ColumnFinder
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, Inputs, Purpose
 from pipelines.prepare.sources.columns.labels import LabelPlan, is_text, list_lengths, type_name, with_names
 from pipelines.prepare.sources.columns.messages import is_json
@@ -25,10 +26,6 @@ from tfrecord_io.shown import some
 Plan = TypeVar("Plan")
 
 _RECORDS = "the file seems to be from to_json() of pandas: write it with orient='records', lines=True"
-_NO_CHATS = (
-    f"chats have the columns {chats.FORMS}; name other columns with --messages-column, or with --prompt-column and "
-    "--completion-column"
-)
 _NO_MEDIA = "images, audio and video are not prepared: write their texts, such as captions, into a column"
 _SEPARATED = ("csv", "tsv")
 
@@ -43,14 +40,15 @@ def plan_types(
     """
     inputs = inputs or Inputs(texts=config.text_columns)
     columns = {split: known.with_fields() for split, known in columns.items()}
-    if inputs.finds_chats:
-        inputs = _with_chats(inputs, list(columns.values()))
+    if inputs.finder is not None:
+        inputs = _with_found(inputs, inputs.finder, list(columns.values()))
     for split, known in columns.items():
         _require(config, known.arrow_schema, split=split, kind=kind, inputs=inputs)
+    found = inputs.finder.describe(inputs.nested, next(iter(columns.values()))) if inputs.finder else ""
     return ColumnPlan(
         texts=inputs.texts,
         nested=inputs.nested,
-        chats=_described(inputs, next(iter(columns.values()))),
+        chats=found + ", joined as texts" * inputs.joins_pairs,
         joins_pairs=inputs.joins_pairs,
         label=_labels(config.label_column, columns=columns, classes=config.label_classes),
         tags=_labels(inputs.nested.get("tags"), columns=columns, lists=True),
@@ -60,30 +58,17 @@ def plan_types(
     )
 
 
-def _with_chats(inputs: Inputs, splits: Sequence[Columns]) -> Inputs:
-    texts: tuple[Purpose, ...]
-    if inputs.finds_pairs:
-        recognised = preferences.recognised(splits, inputs.nested)
-        are_texts, texts = preferences.are_texts, preferences.TEXTS
-    else:
-        recognised = chats.recognised(splits, inputs.nested)
-        are_texts, texts = chats.are_text_pairs, chats.PAIR
-    nested = {**recognised, **inputs.nested}
+def _with_found(inputs: Inputs, finder: ColumnFinder, splits: Sequence[Columns]) -> Inputs:
+    nested = {**finder.find(splits, inputs.nested), **inputs.nested}
     present = all(name in known for name in nested.values() for known in splits)  # otherwise `_require` raises
-    joins_pairs = inputs.joins_pairs and present and all(are_texts(nested, known) for known in splits)
+    joins_pairs = inputs.joins_pairs and present and all(finder.are_texts(nested, known) for known in splits)
     if joins_pairs and "system" in inputs.nested:
         raise ColumnError(
             f"--system-column {inputs.nested['system']} with prompts and answers as texts, expected conversations",
             remedy="add --chat-template default, or the name or file of another chat template",
         )
-    nested = {name: nested[name] for name in texts if name in nested} if joins_pairs else nested
+    nested = {name: nested[name] for name in finder.texts if name in nested} if joins_pairs else nested
     return dataclasses.replace(inputs, nested=nested, joins_pairs=joins_pairs)
-
-
-def _described(inputs: Inputs, columns: Columns) -> str:
-    pairs = inputs.finds_pairs
-    form = preferences.described(inputs.nested) if pairs else chats.described(inputs.nested, columns)
-    return form + ", joined as texts" * inputs.joins_pairs
 
 
 def plan_columns(
@@ -120,14 +105,14 @@ def complete_from_manifest(plan: ColumnPlan, manifest: Manifest) -> ColumnPlan:
 
 
 def _require(config: SourceConfig, schema: pa.Schema, *, split: str, kind: str, inputs: Inputs) -> None:
+    finder = inputs.finder
     wanted = (*inputs.names, *filter(None, (config.label_column, config.hold_out_by)), *config.keep_columns)
     missing = [name for name in wanted if name not in schema.names]
     if missing:
         raise ColumnError(
             f"split {split!r} has no column {', '.join(map(repr, missing))}",
             remedy=_missing_remedy(missing, schema=schema, kind=kind, of_texts=missing[0] in inputs.texts)
-            + (f"; {_NO_CHATS}" if inputs.finds_chats and "messages" in missing else "")
-            + ("; name the answers with --chosen-column and --rejected-column" if inputs.finds_pairs else ""),
+            + (f"; {finder.remedy}" if finder and not {*finder.candidates}.isdisjoint(missing) else ""),
         )
     for name in inputs.texts:
         if _is_within_media(schema, name):

@@ -43,14 +43,13 @@ Purpose = Literal[ChatPurpose, "system", "history", "chosen", "rejected", "words
 class Inputs:
     """Columns that become tokens: text columns, and nested columns by purpose, such as `messages`.
 
-    `finds_chats`, `finds_pairs`: look for the columns of conversations or preference pairs, unless `nested` has them.
+    `finder`: finds the columns that `nested` lacks by their names.
     `joins_pairs`: if prompts and completions are texts, don't convert them to messages.
     """
 
     texts: tuple[str, ...] = ()
     nested: Mapping[Purpose, str] = dataclasses.field(default_factory=dict)
-    finds_chats: bool = False
-    finds_pairs: bool = False
+    finder: chats.ColumnFinder | None = None
     joins_pairs: bool = False
 
     @property

@@ -23,14 +23,9 @@ _FORMS = {
     "Alpaca": (("instruction",), ("input", "system", "history")),
     "implicit prompt": ((), ()),
 }
-CANDIDATES = (*TEXTS, *chats.CANDIDATES)
 
 
-def recognised(splits: Sequence[Columns], named: Mapping[Any, str]) -> dict[Any, str]:
-    """Return column names by purpose, such as `chosen`, for the first format that all splits match.
-
-    `named`: the user's columns, by purpose.
-    """
+def _find(splits: Sequence[Columns], named: Mapping[Any, str]) -> dict[Any, str]:
     common = [name for name in splits[0] if all(name in known for known in splits)]
     answers = {purpose: named.get(purpose, purpose) for purpose in ANSWERS}
     if "prompt" in named:
@@ -40,17 +35,25 @@ def recognised(splits: Sequence[Columns], named: Mapping[Any, str]) -> dict[Any,
     return {**asked, **answers, **chats.optional((*more, *chats.EVERY), splits)}
 
 
-def are_texts(nested: Mapping[Any, str], columns: Columns) -> bool:
-    """Return whether the answers and any prompt are texts, not messages."""
+def _are_texts(nested: Mapping[Any, str], columns: Columns) -> bool:
     used = [columns[nested[purpose]].kind for purpose in TEXTS if purpose in nested]
     return "messages" not in nested and "instruction" not in nested and all(map(is_text, used))
 
 
-def described(nested: Mapping[Any, str]) -> str:
-    """Return the format and its columns, such as `ShareGPT (conversations, chosen, rejected)`."""
+def _describe(nested: Mapping[Any, str], _: Columns) -> str:
     purposes = {chats.PURPOSES.get(name, name): form for form, ((name, *_), _) in list(_FORMS.items())[:-1]}
     form = next((form for purpose, form in purposes.items() if purpose in nested), "implicit prompt")
     return f"{form} ({', '.join(nested.values())})"
+
+
+FINDER = chats.ColumnFinder(
+    candidates=(*TEXTS, *chats.CANDIDATES),
+    find=_find,
+    texts=TEXTS,
+    are_texts=_are_texts,
+    describe=_describe,
+    remedy="name the answers with --chosen-column and --rejected-column",
+)
 
 
 def as_pairs(nested: Mapping[Any, pa.Array]) -> dict[Any, pa.Array]:
