@@ -77,8 +77,9 @@ class _Run:
         self._stop = stop
         self._learner = backend.learner(job)
         checkpoints.require_savable(self._learner.built.model, model_name=config.model)
-        if not model_files.has_tokenizer(config.data_folders[0]):
-            job = dataclasses.replace(job, warnings=(*job.warnings, _NO_TOKENIZER.format(config.data_folders[0])))
+        self._data_folder = jobs.datasets_of(job.data)[0].root
+        if not model_files.has_tokenizer(self._data_folder):
+            job = dataclasses.replace(job, warnings=(*job.warnings, _NO_TOKENIZER.format(self._data_folder)))
         folder = config.model_dir.rstrip("/")
         self._saves = backend.saves(self._learner, f"{folder}/{checkpoints.SAVES}", keep=config.keep_checkpoints)
         self._best_saves = backend.saves(self._learner, f"{folder}/{checkpoints.BEST}", keep=1)
@@ -247,10 +248,10 @@ class _Run:
         )
 
     def _describe(self) -> None:
-        model_dir, data_folder = self._config.model_dir, self._config.data_folders[0]
-        if model_files.has_tokenizer(data_folder):
+        model_dir = self._config.model_dir
+        if model_files.has_tokenizer(self._data_folder):
             with checkpoints.usable(model_dir):
-                model_files.copy_tokenizer(data_folder, f"{model_dir.rstrip('/')}/{model_files.TOKENIZER}")
+                model_files.copy_tokenizer(self._data_folder, f"{model_dir.rstrip('/')}/{model_files.TOKENIZER}")
         learner = self._learner
         described = describe(self._job, built=learner.built, steps=learner.step, metrics=self._metrics)
         model_files.write(model_dir, described)

@@ -7,7 +7,7 @@ be split into replicas only before TensorFlow uses it.
 import dataclasses
 import functools
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -159,6 +159,14 @@ def shares(job: TrainingSetup) -> Mapping[str, Mapping[str, float]]:
     return job.data.describe(config.train_split, global_batch_size=config.global_batch_size, steps=config.total_steps)
 
 
+def datasets_of(data: InputFunctions) -> Sequence[Data]:
+    """Return the datasets of a mixture, or the only dataset."""
+    if isinstance(data, Data):
+        return (data,)
+    assert isinstance(data, Mixture)
+    return tuple(data.datasets.values())
+
+
 def by_length(data: InputFunctions) -> Mapping[int, InputFunctions]:
     """Return a dataset for each row length, ascending."""
     if isinstance(data, Data) and data.manifest.bucket_lengths:
@@ -178,8 +186,7 @@ def evaluated(data: InputFunctions, split: str) -> Mapping[str, Data]:
 
 def require_split(data: InputFunctions, split: str, *, option: str, all_have_it: bool = False) -> None:
     """Check that a dataset (with `all_have_it`, every dataset) has examples in a split. Raises: ConfigError."""
-    have, datasets = len(evaluated(data, split)), len(data.datasets) if isinstance(data, Mixture) else 1
-    if have < (datasets if all_have_it else 1):
+    if len(evaluated(data, split)) < (len(datasets_of(data)) if all_have_it else 1):
         raise ConfigError(
             f"{option} {split}: {data.root} has no split {split!r}, or no example in it",
             remedy=f"give {option} {splits_of(data)}",

@@ -12,6 +12,7 @@ import pytest
 
 from pipelines.train import model_files
 from pipelines.train.predict import loading
+from tests import building
 from tests.train import training
 from tests.train.finished import finished
 from tfrecord_io.errors import ConfigError, FormatError, ReaderError
@@ -80,6 +81,15 @@ def test_a_pipe_is_refused(tmp_path: Path, file: str) -> None:
     os.mkfifo(tmp_path / file)
     with pytest.raises(ReaderError, match=f"{file} is a link or not a file"):
         loading.load_model(str(tmp_path), model_files.read(str(tmp_path)))
+
+
+@pytest.mark.slow
+def test_a_training_on_an_earlier_manifest_copies_the_tokenizer_beside_it(tmp_path: Path) -> None:
+    data = shutil.copytree(training.data(), tmp_path / "data")
+    manifest = (data / "manifest.json").rename(data / "manifest-0.json")
+    outcome = training.command(tmp_path / "model", data=manifest, steps=1)
+    assert outcome.status == 0, outcome.err
+    assert building.files(tmp_path / "model" / "tokenizer") == building.files(data / "tokenizer")
 
 
 def test_no_link_is_followed_and_no_other_file_copied(tmp_path: Path) -> None:
