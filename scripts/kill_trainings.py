@@ -47,7 +47,7 @@ def main() -> int:
     os.environ |= {"TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": options.backend, "JAX_PLATFORMS": "cpu"}
     sys.path.insert(0, str(REPOSITORY))  # for MODEL
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["pipelines.train.run", f"pipelines.train.on_{options.backend}.engine"])
+    context.set_forkserver_preload(["pipelines.train.run", f"pipelines.train.on_{options.backend}.backend"])
     draws, kills, resumed, trainings = np.random.default_rng(0), 0, collections.Counter[int](), 0
     with tempfile.TemporaryDirectory() as folder:
         work = pathlib.Path(folder)
