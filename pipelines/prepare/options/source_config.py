@@ -212,7 +212,7 @@ class SourceConfig:
     )
     dedup: str | None = _source(
         "Keep only the first of several rows with the same text, per split. exact: ignore case, white space and "
-        "Unicode forms (NFKC).",
+        "Unicode forms (NFKC), except in lists of messages.",
         None,
         choices=("exact", "verbatim"),
         fingerprint="changed",

@@ -18,6 +18,7 @@ CHATS = [
     json.loads(line)["messages"]
     for line in (building.REPOSITORY / "examples/chats/train.jsonl").read_text(encoding="utf-8").splitlines()
 ][:12]
+UNPROMPTED = [each for each in CHATS if each[0]["role"] != "system"]
 NAMES = {"user": "human", "assistant": "gpt"}
 CHATML = (
     "{% for m in messages %}{{ '<|' + m.role + '|>' }}{% if m.role == 'assistant' %}{% generation %}{{ m.content }}"
@@ -36,7 +37,10 @@ def _sharegpt(messages: list[Row]) -> list[Row]:
 # For each form: the rows and their equivalent messages.
 FORMS: Mapping[str, tuple[list[Row], list[list[Row]]]] = {
     "messages": ([{"messages": each, "prompt": "unused", "completion": "unused"} for each in CHATS], CHATS),
-    "messages of from and value": ([{"messages": _sharegpt(each)} for each in CHATS], CHATS),
+    "messages of from and value": (
+        [{"messages": _sharegpt(each), "system": "Be brief."} for each in UNPROMPTED],
+        [[{"role": "system", "content": "Be brief."}, *each] for each in UNPROMPTED],
+    ),
     "ShareGPT": ([{"id": f"chat_{n}", "conversations": _sharegpt(each)} for n, each in enumerate(CHATS)], CHATS),
     "conversations of roles": ([{"conversations": each} for each in CHATS], CHATS),
     "prompt and completion": (

@@ -74,9 +74,11 @@ def _find(splits: Sequence[Columns], named: Mapping[Any, str]) -> dict[Any, str]
     common = [name for name in splits[0] if all(name in known for known in splits)]
     needed, more = next((form for form in _FORMS.values() if set(form[0]) <= set(common)), _FORMS["messages"])
     columns = {PURPOSES.get(name, name): name for name in needed}
-    if name := named.get("messages"):
-        is_other = name in splits[0] and is_sharegpt(splits[0][name].kind)
-        columns, more = {"messages": name}, _FORMS["ShareGPT" if is_other else "messages"][1]
+    if "messages" in named:
+        columns, more = {"messages": named["messages"]}, _FORMS["messages"][1]
+    name = columns.get("messages", "")
+    if name in splits[0] and is_sharegpt(splits[0][name].kind):
+        more = _FORMS["ShareGPT"][1]
     return {**columns, **optional(more, splits)}
 
 
