@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # From labelled sentences to predictions for unlabelled ones, on this computer's CPU: bash examples/acceptability/run.sh
-# Everything is written under out/acceptability, which which is made again.
+# Everything is written under out/acceptability, which is made again.
 set -euo pipefail
 here=$(dirname -- "${BASH_SOURCE[0]}")
 out=out/acceptability

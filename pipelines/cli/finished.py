@@ -106,11 +106,11 @@ def _verify_export(root: str, *, repair: bool) -> bool:
     checked = list(export_record.problems(root, record))
     damaged = [{"file": name, "problem": problem} for name, problem in checked if problem]
     for file in damaged:
-        say(f"BAD  {file['file']}: {file['problem']}")
+        show(f"BAD  {file['file']}: {file['problem']}")
     write_json(damaged)
     if damaged:
         raise CorruptRecordError(f"{root}: {damaged[0]['file']} is damaged or missing", remedy=again)
-    say(f"all files match export.json: {some(len(checked), 'file')}")
+    show(f"all files match export.json: {some(len(checked), 'file')}")
     return True
 
 

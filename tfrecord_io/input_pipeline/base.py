@@ -90,8 +90,8 @@ class InputFunctions(abc.ABC):
 
         Args:
             global_batch_size: number of rows per step over all replicas, a multiple of their number.
-            seed: determines the order of the rows and the objective's random choices. With order="hosts", both also
-                depend on the number of hosts.
+            seed: determines the order of the rows and the objective's random choices. With order="hosts", the
+                order also depends on the number of hosts, and random choices on that of hosts and replicas.
             objective: see `tfrecord_io.objectives`; by default, elements are dicts of features.
             training: True: endless, shuffled; False: every example once, in order; None: True only for split "train".
             shuffle: how far rows are shuffled in training.

@@ -51,7 +51,8 @@ def test_workers_change_no_byte_and_leave_nothing_behind(tmp_path: Path, to: str
     found = building.files(tmp_path / "1")
     assert found == building.files(tmp_path / "2")
     assert not [name for name in found if name.startswith(".")]
-    assert building.command("verify", tmp_path / "1").status == 0
+    verified = building.command("verify", tmp_path / "1")
+    assert (verified.status, verified.out.partition(":")[0]) == (0, "all files match export.json")
 
 
 @pytest.mark.slow
