@@ -77,6 +77,7 @@ def words(*arguments: object) -> str:
     return shlex.join(building.program(*arguments))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("closed", "is_error"), [("2", True), ("1", False)])
 def test_a_closed_output_changes_no_status(tmp_path: Path, closed: str, is_error: bool) -> None:
     ended = run(["sh", "-c", f"{words('inspect', tmp_path if is_error else reviews(), '--rows', 0)} {closed}>&-"])
@@ -148,6 +149,7 @@ def test_doctor_accepts_finished_datasets_only(tmp_path: Path, monkeypatch: pyte
     assert f"give --output {name}; " in remedy
 
 
+@pytest.mark.slow
 def test_doctor_looks_at_a_local_dataset_as_a_tpu_vm_would() -> None:
     found = building.command("doctor", reviews(), "--global-batch-size", 32)
     assert found.status == 0, found.err

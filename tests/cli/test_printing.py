@@ -192,6 +192,7 @@ def test_traced_rows_are_shown_whatever_is_in_them(name: str, text: str, file: s
     assert "    tools: null\n" in told
 
 
+@pytest.mark.slow
 @given(NASTY, NASTY, NASTY)
 def test_a_manifest_is_shown_whatever_its_names_are(split: str, label: str, reason: str) -> None:
     made = building.read_manifest(reviews())

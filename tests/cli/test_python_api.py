@@ -32,6 +32,7 @@ def test_a_build_makes_what_the_command_makes_and_reports_it(tmp_path: Path, cap
         assert not any(words in table for words in ("rejected", "np."))
 
 
+@pytest.mark.slow
 def test_flags_lists_and_lengths_are_given_as_python_has_them(tmp_path: Path) -> None:
     files = (REVIEWS / "train.jsonl", REVIEWS / "validation.jsonl")
     options: dict[str, Any] = {"bucket_lengths": [16, 32], "shuffle": False, "split": ["train[:50]"]}

@@ -22,6 +22,8 @@ from tests.support.commits import committed, request
 from tfrecord_io import manifest
 from tfrecord_io.errors import OutputError
 
+pytestmark = pytest.mark.slow
+
 BLOCK_BYTES = 1 << 18
 # In one request, and in a session of three.
 SIZES = [10, 2 * BLOCK_BYTES + 1]

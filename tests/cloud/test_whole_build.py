@@ -66,6 +66,7 @@ def test_a_dataset_in_a_bucket_is_verified_shown_and_traced_like_a_local_one(gcs
         assert there.out == here.out
 
 
+@pytest.mark.slow
 def test_a_build_that_was_stopped_goes_on_where_it_stopped(gcs: Gcs, bucket: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
         stop_at_second_shard(patch)
@@ -93,6 +94,7 @@ def test_what_is_damaged_in_a_bucket_is_found_and_made_again(gcs: Gcs, bucket: s
     done(building.command("verify", f"gs://{bucket}/out"))
 
 
+@pytest.mark.slow
 def test_the_source_may_be_in_a_bucket_too(gcs: Gcs, bucket: str) -> None:
     gcs.write(bucket, "data/train.jsonl", (building.REVIEWS / "train.jsonl").read_bytes())
     packed = gzip.compress((building.REVIEWS / "validation.jsonl").read_bytes())
@@ -131,6 +133,7 @@ def test_a_bucket_gets_the_files_of_a_local_append(gcs: Gcs, bucket: str, tmp_pa
     }
 
 
+@pytest.mark.slow
 def test_a_bucket_gets_the_files_of_a_local_build_and_of_a_local_export(gcs: Gcs, bucket: str, tmp_path: Path) -> None:
     options = building.options(f"gs://{bucket}/reviews", label_column="label")
     assert building.command("build", building.REVIEWS, *options).status == 0

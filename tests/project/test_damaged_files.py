@@ -182,6 +182,7 @@ def parser_of(file: str, folder: Path) -> Callable[[bytes], object]:
     return parsers[Path(file).name.partition("-")[0]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BUILDS)
 def test_every_parser_takes_a_file_or_refuses_it(roots: dict[str, Path], name: str, tmp_path: Path) -> None:
     root, refused = roots[name], 0
@@ -205,6 +206,7 @@ def test_a_file_that_is_none_of_ours_is_refused(file: str, text: bytes, tmp_path
     assert found is None or file == "job.json"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_does_its_work_or_refuses_to(roots: dict[str, Path], command: str) -> None:
     draw = random.Random(f"{SEED} {command}")
@@ -240,6 +242,7 @@ def attempt(command: str, root: Path, change: Change) -> None:
     assert after == {name: content for name, content in outside.items() if not name.startswith("kept/")}, change
 
 
+@pytest.mark.slow
 def test_a_dataset_that_names_another_one_changes_nothing_there(roots: dict[str, Path], tmp_path: Path) -> None:
     """Its fingerprint points outside its folder, to the tokenizer and the receipts of a neighbouring dataset."""
     root, other = (Path(shutil.copytree(roots["pad"], tmp_path / name)) for name in ("out", "other"))
@@ -314,6 +317,7 @@ def test_any_metadata_of_a_plan_is_refused_or_has_the_rows_of_its_shards(tmp_pat
         require_refused_or_whole(tmp_path, change.applied(document), name="plan.json", about=change)
 
 
+@pytest.mark.slow
 @FUZZ
 @given(st.binary(max_size=100) | edited_bytes(plan_bytes()))
 @example(plan_bytes())

@@ -22,7 +22,7 @@ from pipelines.cli import commands as prep_tfrecords
 from pipelines.train import cli as train_tpu
 from pipelines.train import errors as training_errors
 from tests.building import REPOSITORY
-from tests.support import pages, processes
+from tests.support import pages, processes, sources
 from tfrecord_io import errors
 
 # Where nothing answers: a build that asks for anything fails.
@@ -135,8 +135,8 @@ def strings_of_the_code() -> str:
     """Return every text constant of the product, one per line, with the parts of f-strings in order."""
     found = []
     for package in ("pipelines", "tfrecord_io"):
-        for path in sorted((REPOSITORY / package).rglob("*.py")):
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for module in sources.modules(package).values():
+            for node in ast.walk(module):
                 if isinstance(node, ast.JoinedStr):
                     parts = [str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values]
                     found.append("".join(parts))

@@ -1,11 +1,10 @@
 """Only tests/support/limits.py has time limits of tests, since a number elsewhere fits one machine on one day."""
 
 import ast
-from pathlib import Path
 
 import pytest
 
-from tests.support.processes import REPOSITORY
+from tests.support.sources import modules
 
 # Calls with a limit as first argument, and the minimum seconds of a pause.
 WAITS = {"join", "settimeout", "timeout", "Timer", "wait"}
@@ -21,10 +20,10 @@ def is_number(node: ast.AST) -> bool:
     )
 
 
-def limits_in(source: str) -> list[int]:
+def limits_in(module: ast.Module) -> list[int]:
     """The lines of a module that state a time limit as a number."""
     lines = []
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(module):
         if isinstance(node, ast.Call):
             name = getattr(node.func, "attr", getattr(node.func, "id", ""))
             numbers = [argument for argument in node.args[:1] if is_number(argument)]
@@ -60,9 +59,9 @@ def limits_in(source: str) -> list[int]:
     ],
 )
 def test_a_limit_as_a_number_is_seen(line: str) -> None:
-    assert limits_in(line) == [1]
+    assert limits_in(ast.parse(line)) == [1]
 
 
 def test_no_test_has_a_limit_of_its_own() -> None:
-    modules = [path for path in sorted(Path(REPOSITORY, "tests").rglob("*.py")) if path.name != "limits.py"]
-    assert [f"{path}:{line}" for path in modules for line in limits_in(path.read_text(encoding="utf-8"))] == []
+    others = {path: module for path, module in modules("tests").items() if path != "tests/support/limits.py"}
+    assert [f"{path}:{line}" for path, module in others.items() for line in limits_in(module)] == []

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests import building
+from tests.support import sources
 from tests.support.imported import imported_by, imported_in_turn
 
 PREPARE_ROOMS = [
@@ -52,9 +53,9 @@ def _modules() -> dict[str, ast.Module]:
     """Every module of the product by name; a package stands under its own name."""
     found = {}
     for package in ("pipelines", "prep_tfrecords", "tfrecord_io"):
-        for path in sorted((building.REPOSITORY / package).rglob("*.py")):
-            name = ".".join(path.relative_to(building.REPOSITORY).with_suffix("").parts)
-            found[name.removesuffix(".__init__")] = ast.parse(path.read_text(encoding="utf-8"))
+        for path, module in sources.modules(package).items():
+            name = path.removesuffix(".py").replace("/", ".")
+            found[name.removesuffix(".__init__")] = module
     return found
 
 

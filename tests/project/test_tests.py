@@ -5,20 +5,16 @@ from collections.abc import Iterator
 
 from tests.building import REPOSITORY
 from tests.support import seams
+from tests.support.sources import modules
 
 # Looks at the cases of two others, to find out whether they cover a table.
 _ABOUT_TESTS = "tests/project/test_one_place.py"
 _MOST_REPLACED = 80
 
 
-def _modules() -> Iterator[tuple[str, ast.Module]]:
-    for path in sorted((REPOSITORY / "tests").rglob("*.py")):
-        yield str(path.relative_to(REPOSITORY)), ast.parse(path.read_text(encoding="utf-8"))
-
-
 def _replaced() -> Iterator[tuple[str, str]]:
     """Yield (place, attribute) of each call of `setattr` of a MonkeyPatch, except that of `seams`."""
-    for name, module in _modules():
+    for name, module in modules("tests").items():
         for node in ast.walk(module) if name != "tests/support/seams.py" else ():
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "setattr":
                 attribute = node.args[1] if len(node.args) > 2 else node.args[0]
@@ -28,7 +24,7 @@ def _replaced() -> Iterator[tuple[str, str]]:
 
 def test_no_test_module_imports_another() -> None:
     found = []
-    for name, module in _modules():
+    for name, module in modules("tests").items():
         for node in ast.walk(module):
             parts = [node.module, *(each.name for each in node.names)] if isinstance(node, ast.ImportFrom) else []
             last = [str(part).rpartition(".")[2] for part in parts if str(parts[0]).startswith("tests")]

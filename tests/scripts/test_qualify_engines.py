@@ -38,6 +38,7 @@ def test_published_tokenizers_are_opened_from_folders(tmp_path: Path, capsys: py
     assert "saved" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.engines
 def test_without_a_name_all_engines_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[str] = []

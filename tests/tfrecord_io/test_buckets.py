@@ -90,6 +90,7 @@ def test_a_schedule_starts_at_any_step(data: reader.Data, step: int) -> None:
         assert following == schedule(train, step + 50)[step:]
 
 
+@pytest.mark.slow
 def test_each_batch_has_rows_of_one_length_and_a_static_shape(data: reader.Data) -> None:
     train = training(data)
     for length in train.lengths:
@@ -132,6 +133,7 @@ def test_hosts_share_one_order_of_each_length(data: reader.Data) -> None:
     assert schedule(two, 9) == schedule(training(data, order="global"), 9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{"global_batch_size": 4}, {"tokens_per_batch": 48}])
 def test_an_evaluation_has_every_example_once(data: reader.Data, options: dict[str, Any]) -> None:
     evaluation = buckets.read(data, "test", **options)

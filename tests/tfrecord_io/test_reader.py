@@ -93,6 +93,7 @@ class TestOpen:
                 opening(data.root)
             assert f"prep-tfrecords verify {data.root} --repair" in caught.value.remedy
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("listed", ["by fsspec", "by TensorFlow"])
     def test_a_folder_elsewhere_is_listed_once(self, data: Data, monkeypatch: pytest.MonkeyPatch, listed: str) -> None:
         gfile = tf.io.gfile

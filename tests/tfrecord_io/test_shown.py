@@ -127,6 +127,7 @@ def test_every_invisible_character_but_joiners_is_spelt_out() -> None:
     assert shown.visible("a\u200fb\u061cc\u200ed") == r"a\u200fb\u061cc\u200ed"
 
 
+@pytest.mark.slow
 def test_a_message_with_a_name_of_a_megabyte_is_bounded() -> None:
     error = SourceError(f"begin {'x' * 1_000_000} end", remedy="y" * 1_000_000)
     assert len(str(error)) < 20_000

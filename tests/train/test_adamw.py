@@ -20,6 +20,7 @@ def rule(**changes: object) -> AdamW:
     return AdamW(**numbers)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_the_update_is_that_of_optax_with_the_same_rate() -> None:
     optax = pytest.importorskip("optax")
     # At a rate of 0.1 the rounding of optax' 1 - 0.999**t alone is 1.6e-6.

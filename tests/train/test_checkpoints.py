@@ -63,6 +63,7 @@ def on_jax(folder: Path, *, keep: int) -> tuple[Saves, Any]:
     return OrbaxSaves(learner, str(folder), keep=keep), learner
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("opened", [on_tensorflow, on_jax])
 def test_the_newest_whole_checkpoint_is_taken_whatever_was_damaged_or_deleted(opened: Any, tmp_path: Path) -> None:
     saves, learner = opened(tmp_path, keep=4)
@@ -94,6 +95,7 @@ def test_the_newest_whole_checkpoint_is_taken_whatever_was_damaged_or_deleted(op
 
 
 # Orbax leaves asynchronous reads of a damaged file unfinished.
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("opened", [on_tensorflow, on_jax])
 def test_a_flipped_bit_anywhere_never_becomes_a_weight(opened: Any, tmp_path: Path) -> None:
@@ -148,6 +150,7 @@ def test_an_incomplete_folder_is_passed_over(tmp_path: Path, inside: tuple[str, 
     assert again.steps == [1, 2, 3]
 
 
+@pytest.mark.slow
 def test_the_digest_is_the_same_however_the_state_is_divided() -> None:
     program = """
 import jax, jax.numpy as jnp, numpy as np

@@ -19,6 +19,7 @@ def made(context: tf.distribute.InputContext) -> tf.data.Dataset:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("hosts", "now"), [(1, 4), (2, 1), (2, 4), (4, 2), (6, 4), (12, 3)])
 def test_the_parts_are_those_of_the_hosts_that_began(hosts: int, now: int) -> None:
     began = InputParts(hosts=hosts, parts=12)

@@ -46,6 +46,7 @@ def test_a_damaged_description_is_named(tmp_path: Path, old: str, new: str) -> N
         model_files.read(str(tmp_path))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [
@@ -67,6 +68,7 @@ def test_a_description_of_no_possible_model_is_refused(changes: dict[str, object
         loading.load_model(folder, dataclasses.replace(trained, backbone={**trained.backbone, "config": config}))
 
 
+@pytest.mark.slow
 def test_more_outputs_than_the_weights_have_are_refused() -> None:
     folder = str(finished("classify", "bert-tiny"))
     trained = dataclasses.replace(model_files.read(folder), num_outputs=8_000_000)

@@ -30,6 +30,7 @@ def alone(backbone: Any, ids: np.ndarray) -> np.ndarray:
     return np.asarray(backbone.token_embedding(states, reverse=True))[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["BertBackbone", "GPT2Backbone"])
 def test_a_document_gets_the_logits_that_it_would_get_alone(kind: str) -> None:
     backbone = getattr(keras_hub.models, kind)(**SIZES, max_sequence_length=10)

@@ -15,6 +15,7 @@ from tfrecord_io.errors import ConfigError
 SMALL = "tests.train.small"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

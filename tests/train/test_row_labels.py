@@ -19,6 +19,8 @@ from tfrecord_io import objectives, reader
 from tfrecord_io.errors import ConfigError, ReaderError
 from tfrecord_io.manifest import LabelRange
 
+pytestmark = pytest.mark.slow
+
 
 def labelled(train: Sequence[int], validation: Sequence[int], **options: object) -> Path:
     rows = [[{"text": f"good {row}", "label": label} for row, label in enumerate(some)] for some in (train, validation)]
@@ -31,7 +33,6 @@ def num_labels(folder: Path, given: int | None = None) -> int | None:
     return setup.with_num_labels(config, reader.open(folder), eval_split="validation").num_labels
 
 
-@pytest.mark.slow
 def test_the_manifest_has_the_range_of_each_split(tmp_path: Path) -> None:
     folder = labelled([1, 5, 3, 5], [2])
     splits = reader.open(folder).splits
@@ -123,7 +124,6 @@ def test_the_manifest_counts_them(data: Path) -> None:
     assert building.command("verify", data).status == 0
 
 
-@pytest.mark.slow
 def test_a_split_without_labels_is_predicted_after_a_training_that_left_them_out(tmp_path: Path, data: Path) -> None:
     outcome = training.done(tmp_path / "model", **given(data))
     found = training.metrics(outcome.out)

@@ -139,6 +139,7 @@ def task(data: Data) -> BoundTask:
     return tasks.bind(TrainConfig(data=data.root, task="span", model="bert-tiny"), data.manifest)
 
 
+@pytest.mark.slow
 def test_neither_question_nor_padding_can_be_an_answer(data: Data, task: BoundTask) -> None:
     inputs, labels, _ = next(iter(data.dataset("train", global_batch_size=16, objective=task.objective)))
     logits = task.aligned(tf.zeros([16, data.manifest.row_length, 2]), (inputs, None, None), taken=inputs).numpy()
@@ -193,6 +194,7 @@ def test_a_tied_t5_divides_its_states_as_transformers_does() -> None:
     assert scales == [True, False, False]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "start", "token"), [("t5-tiny", "auto", "pad"), ("bart-tiny", "auto", "eos"), ("t5-tiny", "eos", "eos")]
 )
@@ -205,6 +207,7 @@ def test_a_target_begins_with_the_token_of_its_model(model: str, start: str, tok
     assert set(inputs[objectives.DECODER_INPUTS][:, 0].numpy()) == {expected}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("task", "model", "words"),
     [

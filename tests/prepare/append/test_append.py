@@ -39,6 +39,7 @@ def test_old_files_keep_their_bytes_and_new_shards_come_behind_them(tmp_path: Pa
     assert building.command("verify", out).status == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("write", [parquet, json_lines])
 def test_in_the_order_of_the_source_the_rows_are_those_of_one_build(tmp_path: Path, write: Write) -> None:
     data, kind = tmp_path / "data", "jsonl" if write is json_lines else "parquet"
@@ -79,6 +80,7 @@ def test_several_lengths_of_rows_stay_sorted_by_length(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [{}, {"bucket_lengths": "12,32"}])
 def test_appends_follow_one_another_and_may_bring_new_splits(tmp_path: Path, changes: dict[str, object]) -> None:
     """With several lengths, the first generation's shards are not first in the list."""
@@ -101,6 +103,7 @@ def test_appends_follow_one_another_and_may_bring_new_splits(tmp_path: Path, cha
     assert building.command("verify", out).status == 0
 
 
+@pytest.mark.slow
 def test_a_higher_limit_appends_the_rows_behind_it(tmp_path: Path) -> None:
     data, out = json_lines(tmp_path / "data" / "train.jsonl", OLD), tmp_path / "out"
     done(build(data, out, limit=20))
@@ -145,6 +148,7 @@ def test_more_files_than_the_manifest_names_are_compared_by_their_digest(
     assert "its first 4 files are not the files" in cause
 
 
+@pytest.mark.slow
 def test_plan_shows_the_new_rows_alone_and_none_change_nothing(tmp_path: Path) -> None:
     data, out = grown(tmp_path)
     before = building.files(out)

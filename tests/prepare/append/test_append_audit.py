@@ -26,6 +26,7 @@ def root(shared: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(shared, tmp_path / "out"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes", [{}, {"bucket_lengths": "12,32"}, {"hold_out": "validation=20%"}, {"max_error_rate": 0.5}]
 )
@@ -65,6 +66,7 @@ def test_damaged_shards_of_each_generation_are_made_again(root: Path) -> None:
     assert building.files(root) == before
 
 
+@pytest.mark.slow
 def test_new_files_may_sort_before_old_ones(tmp_path: Path) -> None:
     data, out = tmp_path / "data", tmp_path / "out"
     options: dict[str, object] = {"no_shuffle": True}

@@ -35,6 +35,7 @@ STOPS: dict[str, Stop] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop", STOPS)
 def test_the_dataset_is_as_it_was_and_the_same_command_goes_on(tmp_path: Path, stop: str) -> None:
     data, out = grown(tmp_path)

@@ -17,6 +17,8 @@ from tests import building
 from tests.building import REVIEWS, Outcome, read_manifest, reviews, shard_bytes
 from tfrecord_io.errors import SourceError
 
+pytestmark = pytest.mark.slow
+
 MODULE = "import pyarrow.compute as pc\ndef long(t): return pc.greater(pc.utf8_length(t['text']), 40)\n"
 STEPS: dict[str, Any] = {"filter": "keep:long", "label_column": "label", "name": "reviews"}
 RECORD = ("--split=train", "--shard=0", "--record=0")

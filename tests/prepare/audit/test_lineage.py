@@ -148,6 +148,7 @@ def test_a_planted_row_is_found_by_the_step_that_trains_on_it(planted: Path) -> 
     assert (row.row, row.texts) == (123, {"text": PLANTED})
 
 
+@pytest.mark.slow
 def test_every_row_of_an_epoch_is_found(planted: Path) -> None:
     assert len(read_manifest(planted).splits["train"].shards) > 2
     found = traced_steps(planted, batches_of(planted, size=30, seed=1), *range(10))

@@ -152,6 +152,7 @@ def test_texts_without_spaces_leave_as_others_do_and_short_ones_are_said(tmp_pat
     assert "few.jsonl: texts of fewer than 13 words (1 of 1 text) are not compared with any row; give" in said
 
 
+@pytest.mark.slow
 def test_workers_change_no_byte_and_a_second_run_makes_nothing(compared: tuple[Path, Path], tmp_path: Path) -> None:
     dataset, root = compared
     build(dataset, tmp_path / "out", **options_of(root.parent), workers=2)
@@ -197,6 +198,7 @@ def test_keys_are_equal_where_a_plain_form_is() -> None:
     assert len(pairs) == len(set(plain)) == len({key for key, _ in pairs})
 
 
+@pytest.mark.slow
 def test_runs_of_words_are_those_of_a_plain_form() -> None:
     def runs(text: str, n: int) -> set[tuple[str, ...]]:
         stripped = ["".join(c for c in word if unicodedata.category(c)[0] not in "PS") for word in text.lower().split()]
@@ -264,6 +266,7 @@ def test_which_splits_are_compared_is_part_of_the_fingerprint(tmp_path: Path) ->
     assert filtered(tmp_path / "both") == {"duplicate": 1}
 
 
+@pytest.mark.slow
 def test_a_decision_about_other_rows_is_not_taken_again(tmp_path: Path) -> None:
     dataset = write(tmp_path / "in", train_b=COPIES)
     build(dataset, tmp_path / "out", dedup="exact", split="train", limit=300)

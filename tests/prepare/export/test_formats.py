@@ -79,6 +79,7 @@ def _from_data_source(folder: Path, cache: Path) -> Any:
     return pytest.importorskip("tensorflow_datasets").builder_from_directory(str(folder)).as_data_source("train")
 
 
+@pytest.mark.slow
 class TestTwoExportsOfOneName:
     """Each reader returns the rows of the folder that it is given, also after it read another with that name."""
 

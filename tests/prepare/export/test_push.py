@@ -81,6 +81,7 @@ def pushed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pushed]:
         yield receiver, folder / "out", json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.slow
 def test_the_hub_gets_the_export_with_its_card_and_datasets_reads_it(pushed: Pushed) -> None:
     hub, output, ((*_, last), labels) = pushed
     assert last["status"] == 0, last["err"]
@@ -90,6 +91,7 @@ def test_the_hub_gets_the_export_with_its_card_and_datasets_reads_it(pushed: Pus
     assert labels == read_rows(reviews(), "train")["label"].tolist()
 
 
+@pytest.mark.slow
 def test_a_refusal_comes_before_the_export_and_shows_no_token(pushed: Pushed) -> None:
     for refused, remedy in zip(pushed[2][0][:-1], REFUSALS.values(), strict=True):
         assert (refused["status"], refused["is_made"]) == (1, False)

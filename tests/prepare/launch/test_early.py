@@ -78,6 +78,7 @@ def test_more_shards_than_a_manifest_can_name_are_refused(tmp_path: Path, monkey
     assert not [*(tmp_path / "out").rglob("*.tfrecord")]
 
 
+@pytest.mark.slow
 def test_a_relative_output_is_made_absolute_before_it_travels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     seams.put(monkeypatch, open_request=(opened := mock.Mock(side_effect=ArithmeticError)))

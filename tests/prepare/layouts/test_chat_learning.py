@@ -65,6 +65,7 @@ def test_records_of_each_answer_lead_back_to_their_rows_and_are_made_again_alike
     assert shard.read_bytes() == whole
 
 
+@pytest.mark.slow
 def test_answers_that_do_not_fit_are_cut_from_the_left_or_left_out_and_counted(thinking: Path, tmp_path: Path) -> None:
     long = turns("q " * 40, "one", "r", "two", "s", "three " * 60)
     root = build(tmp_path / "out", rows=[long], tokenizer=thinking, learn="each", max_length=32)
@@ -87,6 +88,7 @@ def test_a_template_that_rewrites_answers_is_named_unless_learn_was_given(thinki
         assert ("writes an answer differently once the conversation continues" in outcome.err) == expected
 
 
+@pytest.mark.slow
 def test_variables_of_the_template_are_part_of_the_fingerprint(thinking: Path, tmp_path: Path) -> None:
     rows = [turns("q", "quick one")]
     roots = [

@@ -315,6 +315,7 @@ def test_the_plan_is_what_comes_out(case: Case) -> None:
 
 
 # Progress depends on tasks and their shards, not on their content.
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["buckets", "pack", "pack, infilled", "qa", "preference"], indirect=True)
 def test_a_build_that_was_stopped_goes_on_to_the_same_bytes_on_other_threads(
     case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

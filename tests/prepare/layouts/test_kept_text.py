@@ -79,6 +79,7 @@ def test_random_access_gives_text_as_str(source: Path) -> None:
     assert rows.batch([])["uid"].shape == (0,)
 
 
+@pytest.mark.slow
 def test_tf_data_gives_text_only_to_those_who_ask(source: Path) -> None:
     data = reader.open(build(source))
     assert not {"uid", "blob"} & set(data.dataset("train", global_batch_size=8).element_spec)
@@ -93,6 +94,7 @@ def test_tf_data_gives_text_only_to_those_who_ask(source: Path) -> None:
         data.dataset("train", global_batch_size=8, keep=["input_ids"])
 
 
+@pytest.mark.slow
 def test_an_objective_has_what_is_kept_beside_its_result(source: Path) -> None:
     data = reader.open(build(source))
     options: dict[str, Any] = {"global_batch_size": 32, "training": False}

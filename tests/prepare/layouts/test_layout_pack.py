@@ -71,6 +71,7 @@ def encoded(lists: list[list[int]], masks: list[list[int]], *, reasons: list[str
     return Encoded(ragged=ragged, arrays={}, reasons=given_reasons, full_lengths=ragged["input_ids"].lengths)
 
 
+@pytest.mark.slow
 @given(lengths=st.lists(st.integers(0, 100), max_size=40), length=ROW_LENGTHS, most=st.none() | st.integers(1, 4))
 def test_rows_are_those_of_a_packing_that_looks_at_every_row(lengths: list[int], length: int, most: int | None) -> None:
     packing = pack(np.array(lengths, np.int64), length=length, most=most)

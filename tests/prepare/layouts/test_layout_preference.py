@@ -289,6 +289,7 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(tmp_path_factory.mktemp("pairs") / "out", rows, keep_column="margin", max_length=64)
 
 
+@pytest.mark.slow
 def test_the_reader_gives_the_next_tokens_of_both_answers(pairs: Path) -> None:
     columns, pad = read_rows(pairs, "train"), read_manifest(pairs).tokenizer.pad_id
     batches = reader.open(pairs).dataset(
@@ -306,6 +307,7 @@ def test_the_reader_gives_the_next_tokens_of_both_answers(pairs: Path) -> None:
         assert not weights[side][2].numpy().any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "lengths", [{}, {"prompt_length": 8, "answer_length": 6}, {"prompt_length": 40, "answer_length": 40}]
 )
@@ -362,12 +364,14 @@ def test_a_manifest_has_all_features_of_both_answers(pairs: Path, name: str) -> 
         manifest.parse(json.dumps({**content, "features": kept}).encode(), place="m")
 
 
+@pytest.mark.slow
 def test_keras_has_no_loss_for_pairs(pairs: Path) -> None:
     batches = reader.open(pairs).dataset("train", global_batch_size=2, objective=objectives.preference())
     with pytest.raises(ReaderError, match="preference pairs, for which Keras has no loss"):
         objectives.compile_args(batches)
 
 
+@pytest.mark.slow
 def test_pairs_are_mixed(pairs: Path) -> None:
     parts = {"one": reader.open(pairs), "other": reader.open(pairs)}
     batches = mixture.Mixture(parts, weights={"one": 1.0, "other": 3.0}).dataset(

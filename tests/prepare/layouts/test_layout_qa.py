@@ -96,6 +96,7 @@ def _as_in_guides(expected: Any, window: int, answer: tuple[str, int] | None) ->
     return first, last
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["byte_bpe_roberta", "wordpiece_uncased", "truncation_left"])
 @settings(max_examples=20)
 @given(words=CONTEXTS, data=st.data())

@@ -81,6 +81,7 @@ def _build(
         return encoding.laid_out(opened.encoder, *_batches(columns, cuts), seed=seed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["pad", "concat"])
 @given(texts=TEXTS, cuts=CUTS, chunk=st.integers(1, 5), seed=st.none() | st.integers(0, 9))
 def test_records_are_the_same_through_any_batches_and_chunks(

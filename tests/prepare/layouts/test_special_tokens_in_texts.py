@@ -121,6 +121,7 @@ def test_advice_on_bos_looks_at_the_texts(engine: str) -> None:
     assert _encoder(engine, "pack", "tokenizer").notes_on(_rows("pack", ["a", "b"])) == ()
 
 
+@pytest.mark.slow
 def test_completions_are_learned_with_one_eos_as_trl_joins_them(tmp_path: Path) -> None:
     """TRL 1.16: `prompt + completion`, with EOS unless the completion ends with it; the prompt's tokens are masked."""
     made = tokenizer("gpt2")

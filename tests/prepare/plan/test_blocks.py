@@ -89,6 +89,7 @@ def test_a_split_that_is_read_whole_has_blocks_by_the_length_of_each_row(tmp_pat
     assert (90, 91) in spans_of(found)  # the long row is a separate block
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few")
 @pytest.mark.parametrize(
     ("corpus", "name", "rel"),

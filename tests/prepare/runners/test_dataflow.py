@@ -257,6 +257,7 @@ def test_what_is_missing_is_said_before_any_work(tmp_path: Path, beam_args: list
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_a_bucket_for_temporary_files_that_is_not_there_is_an_error_before_any_work(store: Gcs) -> None:
     args = ["--runner=DataflowRunner", "--project=some-project", "--temp_location=gs://nobody-has-this/tmp"]
     outcome = building.command("build", REVIEWS, *building.options(f"gs://{store.bucket()}/out"), "--", *args)
@@ -264,6 +265,7 @@ def test_a_bucket_for_temporary_files_that_is_not_there_is_an_error_before_any_w
     assert "gs://nobody-has-this" in outcome.error[0]
 
 
+@pytest.mark.slow
 def test_without_googles_libraries_an_error_names_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = importlib.util.find_spec
     missing = "google.cloud.dataflow"
@@ -274,6 +276,7 @@ def test_without_googles_libraries_an_error_names_them(tmp_path: Path, monkeypat
     assert "apache-beam[gcp]" in outcome.error[1]
 
 
+@pytest.mark.slow
 def test_the_graph_of_ten_thousand_shards_is_small(tmp_path: Path) -> None:
     job = dataclasses.replace(building.resolved(request(str(tmp_path))).job, root="gs://bucket/folder/out")
     keys = [("train", index, 10_000) for index in range(10_000)]

@@ -82,6 +82,7 @@ def test_an_error_is_that_of_the_function(processes: int) -> None:
     assert (caught.value.cause, caught.value.remedy) == ("a.jsonl: no good", "leave it out")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("way", "how"), [("crash", "crashed (SIGSEGV)"), ("exit", "ended with status 7")])
 def test_a_process_that_dies_is_told_with_its_task_when_the_others_have_finished_theirs(way: str, how: str) -> None:
     progress = Progress()
@@ -99,6 +100,7 @@ def test_a_process_that_is_stopped_from_outside_is_replaced_once_for_each_task(t
         here.run(stop, [2], processes=1)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere no process forks")
 @pytest.mark.parametrize(("number", "how"), [(signal.SIGKILL, "was killed"), (signal.SIGTERM, "was ended twice")])
 def test_the_death_of_the_process_that_forks_is_told_too(number: signal.Signals, how: str, tmp_path: Path) -> None:
@@ -148,6 +150,7 @@ def restarted(folder: str, task: int, progress: Progress) -> int:
     return os.getpid()
 
 
+@pytest.mark.slow
 def test_a_process_whose_work_is_done_does_what_another_leaves(tmp_path: Path) -> None:
     processes = here.run(functools.partial(restarted, str(tmp_path)), [0, 1], processes=2)
     assert len({*processes}) == 1

@@ -49,6 +49,7 @@ def build(output: object, *beam_args: str, **changes: object) -> Outcome:
 DIRECT = "--runner=DirectRunner"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "beam_args", [[DIRECT], ["--runner=direct", "--direct_running_mode=in_memory"], ["--job_name=x"]]
 )
@@ -95,6 +96,7 @@ def planned(job: Job, split: str) -> list[TaskKey]:
     return [plan_files.key_of(task) for task in plan.tasks()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("travel", PICKLERS, ids=["pickle", "beam"])
 def test_the_functions_run_after_travelling(tmp_path: Path, travel: Callable[[Any], Any]) -> None:
     found = building.resolved(request(str(tmp_path / "out")))
@@ -241,6 +243,7 @@ def test_a_bug_is_two_lines_and_a_traceback_for_verbose(tmp_path: Path, monkeypa
     assert "in fail" in long.err
 
 
+@pytest.mark.slow
 def test_after_an_interrupt_a_direct_runner_begins_no_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The thread of Beam's job can be neither stopped nor joined."""
     made, go_on = [], threading.Event()
@@ -338,6 +341,7 @@ class TestJobService:
         assert outcome.error[0] == f"no job service answers at {endpoint} within 1 second"
         assert not (tmp_path / "out").exists()
 
+    @pytest.mark.slow
     def test_a_job_server_to_be_started_by_a_thread_is_an_error(self, tmp_path: Path) -> None:
         with ThreadPoolExecutor(1) as pool:
             outcome = pool.submit(build, tmp_path / "out", "--runner=FlinkRunner", "--flink_master=[local]").result()

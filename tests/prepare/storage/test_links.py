@@ -34,6 +34,7 @@ OWN = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OWN)
 def test_a_link_in_the_place_of_our_own_is_named_and_nothing_behind_it_is_touched(finished: Path, name: str) -> None:
     outside = moved_out(finished, name)
@@ -53,6 +54,7 @@ def test_a_link_in_the_place_of_our_own_is_named_and_nothing_behind_it_is_touche
     assert building.files(finished.parent) == before
 
 
+@pytest.mark.slow
 def test_the_folder_itself_may_be_a_link_and_so_may_what_leads_to_it(finished: Path, tmp_path: Path) -> None:
     (tmp_path / "parent").symlink_to(tmp_path)
     (tmp_path / "out").symlink_to("finished")

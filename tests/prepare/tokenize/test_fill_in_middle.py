@@ -49,6 +49,7 @@ def test_ids_are_those_of_megatron_given_the_same_random_numbers(rate: float, sp
         assert ids == infilling.permuted(document, draws, tokenizer(), rate=rate, spm_rate=spm_rate), document
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(documents=st.lists(st.text(max_size=40) | st.sampled_from(texts.HOSTILE), min_size=1, max_size=20))
 def test_every_rewritten_document_can_be_put_together_again(documents: list[str]) -> None:

@@ -321,6 +321,7 @@ def _path_keys(tokenizer_class: Any) -> set[str]:
     return {*getattr(tokenizer_class, "vocab_files_names", ()), *texts} - {"self", "chat_template"} - tokens
 
 
+@pytest.mark.slow
 def test_no_class_opens_a_file_outside_of_its_folder(tmp_path: Path, zoo: Zoo) -> None:
     secret = tmp_path / "private.txt"
     secret.write_text("line one\nline two\n")

@@ -122,6 +122,7 @@ def test_every_int_dtype_gives_the_bytes_of_its_values_as_int64(dtype: str) -> N
     assert list(examples.encode({"ids": column}, schema)) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["int32", "int64", "uint32"])
 @given(data=st.data())
 def test_rows_that_are_written_many_values_at_a_time_are_no_different(dtype: str, data: st.DataObject) -> None:

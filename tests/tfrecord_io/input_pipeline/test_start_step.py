@@ -63,6 +63,7 @@ def test_training_continues_whatever_the_sizes(write_dataset: WriteDataset, seed
     assert_continues(data, random.integers(0, steps, 2).tolist(), **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sizes", "batch", "hosts", "replicas"),
     [((20, 30, 7), 4, 1, 1), ((20, 30, 7), 8, 2, 4), ((40, 37), 9, 3, 3)],
@@ -134,6 +135,7 @@ class TestReadsLittle:
         with pytest.raises(tf.errors.DataLossError):
             rows_of(data, batches=4, start_step=3)
 
+    @pytest.mark.slow
     def test_an_evaluation_reads_nothing_before_the_step(self, root: pathlib.Path) -> None:
         data = reader.open(root)
         damage(root, set(range(96 + 48)))
@@ -163,6 +165,7 @@ class TestRefusals:
         with pytest.raises(ReaderError, match=r"start_step is .*expected a whole number of at least 0"):
             reader.open(root).dataset("train", global_batch_size=1, start_step=step)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("cut", [0, -8])
     def test_an_index_that_is_missing_or_damaged(self, root: pathlib.Path, cut: int) -> None:
         path = root / record_index.file_name("tiny-train-00000-of-00001.tfrecord")
@@ -186,6 +189,7 @@ class TestRefusals:
             next(iter(ds))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("hosts", [1, 8])
 def test_a_graph_runs_no_python_from_whatever_step(write_dataset: WriteDataset, training: bool, hosts: int) -> None:

@@ -29,6 +29,7 @@ def mixtures(draw: st.DrawFn) -> tuple[list[float], int]:
     return [weight / math.fsum(weights) for weight in weights], draw(st.integers(1, 200))
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(mixtures())
 def test_every_dataset_has_its_share_of_any_elements_to_within_a_row(mixture: tuple[list[float], int]) -> None:

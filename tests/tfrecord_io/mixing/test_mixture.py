@@ -145,6 +145,7 @@ class TestRefusals:
         assert "feature 'label'" in error.cause
         assert "with labels" in error.remedy
 
+    @pytest.mark.slow
     def test_other_label_names_with_an_objective_that_learns_labels_alone(self, data: Data) -> None:
         pair = {"a": changed(data, label_names=("no", "yes")), "b": changed(data, label_names=("yes", "no"))}
         learned = Mixture(pair).input_fn("train", global_batch_size=4, objective=objectives.masked_lm(0.15))

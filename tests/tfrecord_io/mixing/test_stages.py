@@ -56,6 +56,7 @@ def test_start_step_continues_bit_for_bit_in_every_stage(
         assert digests(rest) == whole[start:]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("hosts", "in_blocks"), [(1, False), (2, True)], ids=["in memory", "in blocks"])
 def test_the_global_order_is_that_of_random_access(
     datasets: Mapping[str, Data], hosts: int, in_blocks: bool, monkeypatch: pytest.MonkeyPatch
@@ -78,6 +79,7 @@ def test_the_global_order_is_that_of_random_access(
         ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", ["hosts", "global"])
 def test_three_stages_of_one_dataset_each(datasets: Mapping[str, Data], order: Order) -> None:
     """Follows Levanter's test of `MixtureDataset` (tests/test_mixture.py), with steps instead of sequences."""
@@ -93,6 +95,7 @@ def test_three_stages_of_one_dataset_each(datasets: Mapping[str, Data], order: O
 EVEN, MOSTLY_A, ONLY_B = ({"a": a, "b": b} for a, b in ((0.5, 0.5), (0.8, 0.2), (0.0, 1.0)))
 
 
+@pytest.mark.slow
 def test_a_later_change_leaves_earlier_batches(datasets: Mapping[str, Data]) -> None:
     found = [
         digests(elements(Mixture(datasets, stages={0: EVEN, **later})).take(30))
@@ -126,6 +129,7 @@ def test_a_change_within_a_window_leaves_earlier_batches_and_repeats_no_row(
     assert all(each.min() > 2 for each in counts.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", ["hosts", "global"])
 def test_a_cap_ends_the_stream_or_refuses_a_longer_training(datasets: Mapping[str, Data], order: Order) -> None:
     mixed = Mixture(datasets, weights={"a": 0.5, "b": 0.5}, most_epochs={"b": 2})

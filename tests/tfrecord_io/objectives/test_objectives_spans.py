@@ -97,6 +97,7 @@ means = st.floats(1.0, 8.0)
 class TestEveryRow:
     """What holds for any text, density and mean."""
 
+    @pytest.mark.slow
     @settings(max_examples=20)
     @given(shape=shapes, density=densities, mean_span=means, left=st.booleans(), seed=st.integers(0, 2**31))
     def test_texts_come_back_and_lose_so_many_tokens_in_so_many_spans(
@@ -149,6 +150,7 @@ class TestEnds:
         inputs, _, _ = bound(text_batch([text], 8), seed=SEED)
         assert np.sum(inputs["input_ids"].numpy() == EOS) >= 2
 
+    @pytest.mark.slow
     def test_weights_count_the_target_and_its_end(self) -> None:
         texts = numbered(20, 12, 2)
         bound = objectives.span_corruption().bind(manifest_of(20))
@@ -167,6 +169,7 @@ class TestEnds:
 class TestChance:
     """Where spans lie."""
 
+    @pytest.mark.slow
     def test_every_possibility_is_equally_likely(self) -> None:
         # 7 tokens lose 3 in 2 spans: 2 ways to cut 3, and 10 ways to place two spans among 4 others.
         counts = SpanCounts.of(7, density=0.43, mean_span=1.5)

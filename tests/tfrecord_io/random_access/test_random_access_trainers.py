@@ -55,6 +55,7 @@ class TestGrain:
             assert batch["input_ids"].shape == (8, 8)
             assert_rows(batch)
 
+    @pytest.mark.slow
     def test_a_saved_iterator_goes_on_where_it_was(self, grain: Any, rows: Rows) -> None:
         dataset = grain.MapDataset.source(rows).seed(0).shuffle().repeat().batch(8).to_iter_dataset()
         iterator = iter(dataset)

@@ -18,6 +18,8 @@ from tests.train import training
 from tests.train.finished import command, done, finished, predicted
 from tfrecord_io import reader
 
+pytestmark = pytest.mark.slow
+
 BAG = "tests.train.small:bag"
 
 
@@ -78,7 +80,6 @@ def test_a_class_that_the_model_does_not_know_is_refused(tmp_path: Path) -> None
     assert "the model does not have the class 'unsure', only 'negative', 'positive'" in outcome.error[0]
 
 
-@pytest.mark.slow
 def test_windows_of_a_row_follow_each_other(tmp_path: Path) -> None:
     data = building.reviews(max_length=16, stride=4)
     rows = predicted(tmp_path, model=finished("classify", BAG, data=data), data=data, split="validation")
@@ -89,7 +90,6 @@ def test_windows_of_a_row_follow_each_other(tmp_path: Path) -> None:
     assert {window for _, window in places} > {0, 1}
 
 
-@pytest.mark.slow
 def test_rows_of_several_lengths_are_in_source_order_too(tmp_path: Path) -> None:
     data = building.built(building.REVIEWS, label_column="label", max_length=24, bucket_lengths="8,24")
     model = finished("classify", "bert-tiny", data=data, layers=1)

@@ -53,6 +53,7 @@ def beam_by_hand(prompt: tuple[int, ...], *, steps: int, beams: int, eos_id: int
     return max(held, key=lambda each: each[0] / ((5 + len(each[1]) - len(prompt)) / 6) ** 0.6)[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("beams", [1, 2, 3, VOCAB**3])
 @pytest.mark.parametrize("eos_id", [EOS, None])
 def test_the_likeliest_of_each_step_are_kept_and_the_best_is_given(beams: int, eos_id: int | None) -> None:
@@ -69,6 +70,7 @@ def test_what_lies_behind_a_row_is_padding_still_and_an_empty_row_stays_empty() 
     assert rows_of(found)[3] == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("beams", [1, 2])
 def test_a_search_compiles_for_a_device(beams: int) -> None:
     table = tf.random.stateless_normal([VOCAB, VOCAB], seed=[1, 2])

@@ -255,6 +255,7 @@ _TYPES = [pa.string(), pa.large_string(), INT, pa.float64(), pa.list_(INT, 2), p
 _NAMES = ("text", "label", "number", "float", "fixed", "vector")
 
 
+@pytest.mark.slow
 @given(rows=st.lists(_ROW, min_size=1, max_size=20), data=st.data())
 def test_slices_give_what_the_whole_gives(rows: list[tuple[Any, ...]], data: st.DataObject) -> None:
     columns = list(zip(*rows, strict=True))

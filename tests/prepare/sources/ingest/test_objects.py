@@ -97,6 +97,7 @@ def test_a_frame_with_two_columns_of_one_name_is_refused(tmp_path: Path) -> None
         objects.store(frame, str(tmp_path))
 
 
+@pytest.mark.slow
 def test_the_same_rows_go_on_with_a_build_and_others_are_refused(tmp_path: Path) -> None:
     _build(_dataset(), tmp_path / "out")
     again = _build(_dataset().to_iterable_dataset(), tmp_path / "out")

@@ -63,6 +63,7 @@ def some_ranges(total: int) -> st.SearchStrategy[list[tuple[int, int]]]:
 COLUMNS = st.lists(st.sampled_from(TYPES.names), min_size=1, unique=True)
 
 
+@pytest.mark.slow
 @given(row_ranges=some_ranges(COUNT), columns=COLUMNS)
 def test_any_segments_give_the_rows_of_the_table(
     row_ranges: list[tuple[int, int]], columns: list[str], groups: Groups
@@ -368,6 +369,7 @@ def test_joined_groups_have_the_files_of_all_and_the_nulls_that_all_know() -> No
     assert {name: nulls.tolist() for name, nulls in joined.nulls.items()} == {"text": [1, 1, 1]}
 
 
+@pytest.mark.slow
 def test_a_dictionary_that_decodes_to_too_much_is_refused_and_its_first_rows_are_read(tmp_path: Path) -> None:
     """Equal values of 400 kB, in a file of about 100 kB."""
     value = "".join("alpha " if bit else "beta " for bit in np.random.default_rng(0).random(75_000) < 0.5)

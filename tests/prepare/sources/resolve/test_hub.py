@@ -17,6 +17,8 @@ from tests.prepare.sources.resolve.fake_hub import SHA, Hub, Repository
 from tests.prepare.sources.web import Web, serving
 from tests.support import processes
 
+pytestmark = pytest.mark.slow
+
 OTHER_SHA = "b" * 40
 TOKEN = "hf_SecretSecretSecretSecret"
 TWO = """---
@@ -175,7 +177,6 @@ def loaded(home: Path, endpoint: str) -> Any:
     return _run(_THEIRS, home, endpoint, *LOADED)
 
 
-@pytest.mark.slow
 def test_a_dataset_has_the_splits_and_rows_of_load_dataset(online: Answers, loaded: Any) -> None:
     assert [_names(online[each]) for each in LOADED] == loaded
 
@@ -255,7 +256,6 @@ def offline(home: Path, loaded: Any) -> Answers:
     return _ask(home, "http://127.0.0.1:9", "me/good", *revisions, "me/other", "me/plain", offline=True)
 
 
-@pytest.mark.slow
 def test_offline_the_cached_commit_is_used_and_named(online: Answers, offline: Answers) -> None:
     for request in ("me/good", f"me/good revision={SHA}"):
         assert offline[request]["identity"] == online["me/good"]["identity"]
@@ -263,7 +263,6 @@ def test_offline_the_cached_commit_is_used_and_named(online: Answers, offline: A
         assert Path(offline[request]["splits"]["train"][0][0]).is_absolute()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("revision", [OTHER_SHA, "v2"])
 def test_offline_another_revision_is_never_passed_off_as_the_one_asked_for(offline: Answers, revision: str) -> None:
     message = offline[f"me/good revision={revision}"]["message"]
@@ -273,7 +272,6 @@ def test_offline_another_revision_is_never_passed_off_as_the_one_asked_for(offli
         assert "a dataset must be in the Hub's cache with all of its files" in offline[name]["message"]
 
 
-@pytest.mark.slow
 def test_a_hub_that_does_not_answer_is_told_apart_from_a_missing_dataset(home: Path) -> None:
     answer = _ask(home, "http://127.0.0.1:9", "me/good")["me/good"]
     assert answer["error"] == "SourceError"

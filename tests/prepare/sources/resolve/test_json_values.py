@@ -74,6 +74,7 @@ def texts_of(folder: Path, **options: Any) -> Sequence[str | None]:
     return [text for _, batch in split.read(split.ranges, ["text"]) for text in batch["text"].to_pylist()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["jsonl", "json", "csv"])
 @pytest.mark.parametrize("position", POSITIONS)
 def test_a_text_is_the_characters_of_the_file_or_refused(tmp_path: Path, form: str, position: str) -> None:

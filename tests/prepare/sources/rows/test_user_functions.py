@@ -186,6 +186,7 @@ def test_a_function_of_a_module_is_named() -> None:
     assert (found.spec, found.source) == ("tests.prepare.sources.rows.test_user_functions:is_short", None)
 
 
+@pytest.mark.slow
 def test_a_function_of_a_notebook_runs_from_its_own_text(tmp_path: Path) -> None:
     def keep_good(table: pa.Table) -> pa.Array:
         return pc.match_substring(table["text"], "good")

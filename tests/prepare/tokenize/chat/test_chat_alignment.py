@@ -78,6 +78,7 @@ def expected(backend: Tokenizer, rendering: Rendering) -> tuple[list[int], list[
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @given(rows=rendered)
 def test_the_mask_is_that_of_the_places_that_the_tokenizer_reports(

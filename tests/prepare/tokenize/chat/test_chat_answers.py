@@ -144,6 +144,7 @@ def test_all_last_or_each_answer_is_learned() -> None:
     assert learned(source, [user("q")], learn="each") == [[]]
 
 
+@pytest.mark.slow
 def test_marked_templates_learn_the_same_answers() -> None:
     for name in MARKED:
         marked = MARKED[name].replace("«", "{% generation %}").replace("»", "{% endgeneration %}")

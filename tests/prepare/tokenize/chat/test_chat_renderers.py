@@ -53,6 +53,7 @@ def as_text(found: Rendered) -> list[str]:
     return [str(text) for text in found.texts.strings.to_pylist()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "template",
     [

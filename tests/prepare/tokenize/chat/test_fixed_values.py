@@ -149,6 +149,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.slow
 def test_templates_give_one_text_under_any_hash_seed_and_time_zone() -> None:
     assert len(MACHINES) >= 20
     running = [

@@ -230,6 +230,7 @@ def test_a_content_without_a_certain_place_rejects_the_row(name: str) -> None:
         learned(template, QUESTION, as_parts([("a", True), ("b", False)], "train"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_tokens_that_straddle_a_border_are_not_learned(zoo: Zoo, tmp_path: Path, kind: str) -> None:
     tokenizer = AutoTokenizer.from_pretrained(chat_tokenizer(zoo, tmp_path, template="chatml", kind=kind))

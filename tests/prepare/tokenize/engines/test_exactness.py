@@ -139,6 +139,7 @@ def test_ids_are_of_the_dtype_asked_for_or_refused_where_it_cannot_hold_them(nam
     assert (str(runs.ids.dtype), str(runs.offsets.dtype)) == ("uint16", "int64")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "kind"), ONE)
 def test_threads_that_share_an_engine_get_what_one_thread_gets(name: str, kind: str) -> None:
     engine, reference = pair_of(name, kind)

@@ -67,6 +67,7 @@ class TestFastokens:
             "fastokens", wrapped(byte_level(vocabulary={**vocabulary, "far": 20_000}))
         )
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("kind", ["llama3", "o200k"])
     def test_a_split_that_removes_nothing(self, kind: str) -> None:
         state = json.loads(kinds.tokenizer(kind).backend_tokenizer.to_str())

@@ -127,6 +127,7 @@ def test_tables_of_any_rules_are_followed(zoo: Zoo) -> None:
 class TestPaths:
     """The best path through a word is the reference's, ties and unknown pieces too."""
 
+    @pytest.mark.slow
     @given(
         st.dictionaries(
             st.text("ab▁é中", min_size=1, max_size=5), st.sampled_from([-3.0, -2.0, -1.0, -0.1, 0.0, 0.1, 7.0, 30.0])

@@ -61,6 +61,7 @@ def test_any_prefix_of_inner_pieces(zoo: Zoo, prefix: str) -> None:
     check("wordpiece", bert(zoo, model={"continuing_subword_prefix": prefix}), TEXTS)
 
 
+@pytest.mark.slow
 @given(
     st.sets(st.text(alphabet="abé中\U0001f600", min_size=1, max_size=7), max_size=30),
     st.lists(st.text(alphabet="abé中\U0001f600 ", max_size=40), min_size=1),
