@@ -100,7 +100,7 @@ def fix_text(table: pa.Table, *, column: str = "text") -> pa.Table:
 
 
 def mask_pii(table: pa.Table, *, column: str = "text") -> pa.Table:
-    """Replace email addresses with email@example.com, and public IP addresses with 22.214.171.124.
+    """Replace email addresses with email@example.com, and public IPv4 addresses with 22.214.171.124.
 
     Unlike datatrove's, the replacements do not alternate: a result depends only on its row.
     """

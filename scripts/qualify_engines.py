@@ -5,7 +5,7 @@
     python scripts/qualify_engines.py strange [--minutes N] [--seed N] [--tokenizers N]
 
 kinds: for each engine and each common kind of tokenizer that it serves, compares hand-written hostile texts, N random
-ones in total, the code points of Unicode in nine surroundings, documents of megabytes, and whole rows with special
+ones in total, the code points of Unicode in eleven contexts, documents of megabytes, and whole rows with special
 tokens and truncation. --seed N selects other random texts.
 
 files: the same with published tokenizers, given as folders, or folders that contain them. The table has the number of

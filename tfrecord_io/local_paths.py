@@ -66,7 +66,7 @@ def file_outside(folder: str) -> str | None:
 
 
 def is_inside(path: str, folder: str | os.PathLike[str]) -> bool:
-    """Return whether a path leads into the folder, or into the Hub cache's `blobs` that it may link to."""
+    """Return whether a path, with links resolved, is inside the folder, or inside `blobs` if this is a Hub cache."""
     roots = map(os.path.realpath, (folder, os.path.join(folder, "..", "..", "blobs")))
     return any(os.path.commonpath([root, os.path.realpath(path)]) == root for root in roots)
 

@@ -261,9 +261,10 @@ def _print_engines(out: Console, manifest: Manifest) -> None:
         for engine, counts in engines.items():
             rows_of[engine] += counts["rows"]
             checked[engine] += counts["rows_checked"]
+    whole = " in all" if manifest.generations else ""
     for engine, rows in sorted(rows_of.items()):
         also = f"; for {checked[engine]:,} of them, the reference had the same result" if checked[engine] else ""
-        out.print(f"{some(rows, 'row')} tokenized with the engine {engine.partition(' ')[0]}{also}")
+        out.print(f"{some(rows, 'row')}{whole} tokenized with the engine {engine.partition(' ')[0]}{also}")
 
 
 def trained_tokenizer(trained: TrainedTokenizer) -> None:

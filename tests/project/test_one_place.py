@@ -126,7 +126,9 @@ def test_every_column_of_a_layout_is_one_of_its_inputs() -> None:
             case = next(each for each in test_contract.CASES.values() if each.options.get("layout", "pad") == layout)
             columns = values_of(SourceConfig, typed_options(case.options)) | {option.field: "given"}
             inputs = inputs_of(LayoutConfig(name=layout), SourceConfig(dataset="d", **columns))  # type: ignore[arg-type]
-            lacking += missing(["given"], {f"the inputs of layout {layout} with {option.flag}": inputs.names})
+            lacking += missing(
+                ["given"], {f"`inputs` of {layout} in pipelines/prepare/layouts with {option.flag}": inputs.names}
+            )
     nothing_lacks(lacking)
 
 

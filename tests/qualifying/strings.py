@@ -129,7 +129,7 @@ def written() -> list[str]:
 
 
 def every_code_point(*, step: int = 1) -> Iterator[list[str]]:
-    """Return code points in nine contexts: at the edges, next to letters, digits, spaces, signs, marks, itself.
+    """Return code points in eleven contexts: at the edges, next to letters, digits, spaces, signs, marks, itself.
 
     All of the first two planes and of the tags; every 16th in runs of thousands of similar ones: ideographs, syllables,
     private use, and planes without letters. Of these, every `step`-th one.

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 
 from pipelines.train import models, setup
 from pipelines.train.config import TrainConfig
@@ -69,6 +69,19 @@ def test_each_type_takes_a_step_is_saved_predicts_and_is_exported(tmp_path: Path
         assert again.backbone is not None
     else:
         assert "--format transformers" in outcome.error[0]
+
+
+@pytest.mark.slow
+def test_a_bias_of_the_logits_is_refused_unless_it_is_zero(tmp_path: Path) -> None:
+    data = training.translations()
+    vocab_size = reader.open(data).manifest.tokenizer.vocab_size
+    folder = written(tmp_path / "bart", "bart", data=data, more={"final_logits_bias": vocab_size})
+    given = {"task": "seq2seq", "model": folder, "data": data, "steps": 1}
+    assert "cannot use final_logits_bias" in training.command(tmp_path / "model", **given).error[0]
+    tensors = load_file(folder / "model.safetensors")
+    tensors["final_logits_bias"] = np.zeros_like(tensors["final_logits_bias"])
+    save_file(tensors, folder / "model.safetensors")
+    assert "final_logits_bias" not in training.done(tmp_path / "model", **given).err
 
 
 # Type, a setting, and whether it is used.

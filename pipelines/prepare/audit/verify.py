@@ -6,6 +6,7 @@
     a copy of the tokenizer                the other copy
     the files for TFDS                     the manifest
 
+Manifests from before an append are checked, but cannot be made again.
 The manifest is never written: a repaired shard must have the digest in the manifest.
 """
 
@@ -32,10 +33,10 @@ from tfrecord_io import examples, records
 from tfrecord_io.errors import CorruptRecordError, FormatError, OutputError, PrepError
 from tfrecord_io.examples import Payloads
 from tfrecord_io.format.record_index import ShardIndexes
-from tfrecord_io.manifest import Manifest, Shard
+from tfrecord_io.manifest import Manifest, Shard, former_name, parse
 from tfrecord_io.shown import some
 
-Part = Literal["shard", "index", "rejected", "tokenizer", "tfds"]
+Part = Literal["shard", "index", "rejected", "tokenizer", "tfds", "manifest"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -69,6 +70,10 @@ def verify_files(root: str, manifest: Manifest) -> Iterator[CheckedFile]:
     for name, content in tfds.files(manifest).items():
         problem = _problem(storage.join(root, name), content, otherwise="differs from the manifest")
         yield CheckedFile(part="tfds", file=name, problem=problem)
+    for number, generation in enumerate(manifest.generations[:-1]):
+        name = former_name(number)
+        problem = _former_problem(storage.join(root, name), generation.fingerprint)
+        yield CheckedFile(part="manifest", file=name, problem=problem)
 
 
 def _by_length(manifest: Manifest) -> dict[int | None, Manifest]:
@@ -90,6 +95,16 @@ def _check_shard(root: str, manifest: Manifest, shard: Shard, *, split: str, ind
     for name, content in indexes.items():
         problem = _problem(storage.join(root, name), content, otherwise="differs from the offsets of the records")
         yield CheckedFile(part="index", file=name, problem=problem, split=split, index=index)
+
+
+def _former_problem(path: str, fingerprint: str) -> str:
+    try:
+        former = parse(storage.read_bytes(path), place=path)
+    except FileNotFoundError:
+        return "missing"
+    except FormatError as error:
+        return error.cause
+    return "" if former.fingerprint == fingerprint else "differs from the generation in the manifest"
 
 
 def _rejected_problem(path: str, shard: Shard) -> str:
@@ -200,7 +215,7 @@ def repair(
     """Repair the `damaged` files that `verify_files` reported; yield each file's name and where its content came from.
 
     Raises: the errors of `reopen`, before anything is changed; OutputError if a remade shard differs from the original,
-        possibly after other files were repaired.
+        and FormatError for a manifest from before an append, possibly after other files were repaired.
     """
     described = _by_length(manifest)
     task_of = {file: manifest.splits[file.split].tasks[file.index] for file in damaged if file.split}
@@ -227,6 +242,11 @@ def repair(
             content = verify_shard(root, shard, described[shard.length])[file.file]
             storage.write_bytes(storage.join(root, file.file), content, inside=root)
             yield file.file, "its shard"
+    if former := [file.file for file in damaged if file.part == "manifest"]:
+        raise FormatError(
+            f"{root}: {former[0]}, the manifest from before an append, cannot be made again",
+            remedy="copy it from an intact copy of the dataset",
+        )
 
 
 def _restore_tokenizer(root: str, manifest: Manifest) -> Iterator[tuple[str, str]]:

@@ -213,7 +213,11 @@ def _mismatch(root: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> F
     but_source = ({name: items[name] for name in items.keys() - {"append", "source"}} for items in (before, now))
     changed = differences(*but_source)
     of_source = differences(*({"source": items.get("source")} for items in (before, now)))
-    listed = (changed or of_source or "rows were appended to it") if before else "it is not known from what"
+    listed = (
+        ("; ".join(filter(None, (changed, of_source))) or "rows were appended to it")
+        if before
+        else "it is not known from what"
+    )
     # Files were added to the source, or rows were appended to this dataset already.
     old, new = ((items.get("source") or {}).get("files") for items in (before, now))
     kept = not (isinstance(old, list) and isinstance(new, list)) or all(file in new for file in old)

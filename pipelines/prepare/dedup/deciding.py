@@ -162,7 +162,10 @@ def find_duplicates(comparison: Comparison, number: int, progress: Progress) -> 
 
 
 def _duplicates(rows: np.ndarray, *, train: int | None) -> np.ndarray:
-    """Return duplicates and the rows that they repeat. `train`, compared with all splits, must be last."""
+    """Return the duplicates among `rows`, each with the row that it repeats.
+
+    `train`: the number of the split that is compared with all others, which must be the last; None if there is none.
+    """
     rows = rows[np.lexsort((rows["at"], rows["low"], rows["high"]))]
     split = rows["at"] >> _ROW_BITS
     is_new = np.ones(len(rows), bool)

@@ -165,9 +165,9 @@ def _column(text: str, *layouts: str, brief: str = "") -> Any:
 class SourceConfig:
     """The rows to read: dataset, splits, columns and functions.
 
-    `dataset`: a Hub id, a path, a glob or a folder. `more_paths`: further paths of files. `object_splits`: splits of a
-    Python object stored in the folder `dataset` (see `ingest.objects`). `functions`: applied in order. A column for
-    only some layouts is None for the layout's default.
+    `dataset`: a Hub id, a path, a glob or a folder. `more_paths`: more files. `object_splits`: splits of a Python
+    object stored in the folder `dataset` (see `ingest.objects`). `functions`: applied in order. The columns that only
+    some layouts use are None by default, and the layout then chooses them.
     """
 
     dataset: str

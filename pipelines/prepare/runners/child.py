@@ -70,7 +70,7 @@ class Child:
         theirs.close()
 
     def give(self, function: bytes | None, task: Any) -> None:
-        """Send the child a task, and the pickled function unless it has it."""
+        """Send the child a task, and the pickled function unless the child has it already."""
         self.task = task
         with contextlib.suppress(OSError):  # `receive` reports that the process has died
             self.pipe.send((None if function is self._function else function, task))

@@ -70,12 +70,13 @@ def run(
 ) -> list[Result]:
     """Call a picklable function for each task in child processes; return the results in the order of the tasks.
 
-    If `processes` is 0, or this is a daemon of `multiprocessing`, tasks run in this process. After an error, no further
-    task begins, and the error is raised when the running tasks have ended. If an outside signal ends a child, its task
-    runs once more. A single child stays for the next call. The stem calls the function's method `prepare`, if any,
-    before it forks.
+    If `processes` is 0, or this process is a daemon of `multiprocessing`, tasks run in this process. After an error, no
+    further task begins, and the error is raised when the running tasks have ended. If an outside signal ends a child,
+    its task runs once more. With one process, the child is kept for the next call. The stem calls the function's method
+    `prepare`, if any, before it forks.
 
-    Raises: errors of the function; WorkerDiedError if a child died (with the first task if the stem died).
+    Raises: errors of the function; WorkerDiedError with a child's task if it died, or with the first task if the stem
+        died.
     """
     progress = progress or Progress()
     if not processes or multiprocessing.current_process().daemon:

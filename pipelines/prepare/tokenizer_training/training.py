@@ -96,7 +96,7 @@ def train(
     if (size := tokenizer.get_vocab_size()) < request.vocab_size:
         often = f"that occur {request.min_frequency} times" if request.min_frequency > 1 else "to learn"
         _log.warning(
-            "the texts give a vocabulary of only %s, expected %s: they have no other parts of words %s",
+            "the texts give a vocabulary of only %s, expected %s: they contain no more parts of words %s",
             some(size, "token"),
             f"{request.vocab_size:,}",
             often,

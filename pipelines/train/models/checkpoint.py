@@ -32,7 +32,9 @@ _HEADS = re.compile(
     r"|(^|\.)pooler\."
 )
 # Output weights from states to tokens. They are shared with the embedding or read by KerasHub.
-_OUTPUTS = re.compile(r"^(lm_head|lm_head\.decoder|vocab_projector|(cls\.)?predictions\.decoder)\.(weight|bias)$")
+_OUTPUTS = re.compile(
+    r"^((lm_head|lm_head\.decoder|vocab_projector|(cls\.)?predictions\.decoder)\.(weight|bias)|final_logits_bias)$"
+)
 # Masks and positions in old files of transformers.
 _BUFFERS = re.compile(r"(\.attn\.(masked_)?bias|position_ids|token_type_ids|rotary_emb\.inv_freq)$")
 
@@ -142,7 +144,7 @@ class Checkpoint:
 
     def _unused(self, task: BoundTask) -> list[str]:
         unused = [name for name in self.files if name not in self.read and not _BUFFERS.search(name)]
-        unused = [name for name in unused if not self._is_tied(name)]
+        unused = [name for name in unused if not (self._is_tied(name) or self._is_zero_bias(name))]
         heads = [name for name in unused if _HEADS.search(name)]
         # These tensors affect the logits.
         wrong = [name for name in unused if name not in heads or (task.of_vocabulary and _OUTPUTS.search(name))]
@@ -154,6 +156,9 @@ class Checkpoint:
                 remedy="choose another checkpoint; without these tensors, the logits would differ",
             )
         return heads
+
+    def _is_zero_bias(self, name: str) -> bool:
+        return bool(_OUTPUTS.search(name)) and name.endswith("bias") and not self._value(name).any()
 
     def _is_tied(self, name: str) -> bool:
         ends = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight", "shared.weight")

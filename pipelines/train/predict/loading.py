@@ -120,7 +120,7 @@ def load_tokenizer(model_dir: str) -> Any:
 def local_copy(path: str) -> Iterator[str]:
     """Yield the path of a temporary copy of a file, for libraries that cannot read gs://.
 
-    Raises: ReaderError if the file is missing or a link, or if code in the context fails.
+    Raises: ReaderError if the file is missing or a link, or if the body of the `with` statement fails.
     """
     local_paths.require_regular(path)
     with tempfile.TemporaryDirectory() as folder:

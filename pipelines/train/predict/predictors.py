@@ -33,9 +33,9 @@ Arrays = Mapping[str, np.ndarray]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Predictor(abc.ABC):
-    """Predicts the rows of a dataset with a trained model.
+    """Runs a trained model on the rows of a dataset.
 
-    `manifest`: the dataset's. `tokenizer`: loads the tokenizer; called only if needed, because this takes a second.
+    `manifest`: the dataset's. `tokenizer`: loads the tokenizer; called only if needed, because loading takes a second.
     """
 
     config: PredictConfig

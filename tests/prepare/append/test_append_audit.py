@@ -66,6 +66,16 @@ def test_damaged_shards_of_each_generation_are_made_again(root: Path) -> None:
     assert building.files(root) == before
 
 
+def test_a_manifest_from_before_an_append_is_checked_and_cannot_be_made_again(root: Path) -> None:
+    former = root / "manifest-0.json"
+    for damage in (b"{", (root / "manifest.json").read_bytes(), None):
+        former.unlink() if damage is None else former.write_bytes(damage)
+        outcome = command("verify", root)
+        assert "manifest-0.json" in outcome.out
+        assert outcome.status == 1
+    assert "manifest-0.json, the manifest from before" in command("verify", root, "--repair").error[0]
+
+
 @pytest.mark.slow
 def test_new_files_may_sort_before_old_ones(tmp_path: Path) -> None:
     data, out = tmp_path / "data", tmp_path / "out"

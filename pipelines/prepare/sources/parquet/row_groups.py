@@ -16,6 +16,7 @@ from pipelines.prepare.process.threads import ordered_map
 from pipelines.prepare.sources.parquet import access, stored_columns
 from pipelines.prepare.sources.parquet.groups import Groups, Pieces
 from pipelines.prepare.sources.resolve.data_files import DataFile
+from pipelines.prepare.sources.resolve.library import TARS
 from tfrecord_io.errors import SourceError
 from tfrecord_io.shown import some, visible_line, without_access
 
@@ -88,7 +89,7 @@ def read_footers(files: Sequence[DataFile], columns: Collection[str] | None) -> 
 def _remedy(file: DataFile) -> str:
     if file.ingested:
         return "delete the file, and run the same command again to make a new one"
-    if file.path.endswith(".zip"):
+    if file.path.endswith((".zip", *TARS)):
         return "unpack it: Parquet files inside archives are not read"
     return "copy the file again from its origin, or leave it out"
 

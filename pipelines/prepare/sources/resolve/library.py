@@ -37,7 +37,7 @@ _MOST_NAMED = 1_000
 CORRECT = "correct the file or leave it out; if files have different types, convert them to the same types"
 _LATE = r"Couldn't cast|JSON parse error: Column\(.*\) changed from|Float value .* was truncated"
 _NO_ROWS = ("no rows, expected at least one", "check the content of the files")
-_TARS = (".tar", ".tar.gz", ".tar.bz2", ".tar.xz", ".tgz")
+TARS = (".tar", ".tar.gz", ".tar.bz2", ".tar.xz", ".tgz")
 
 # Warning of pandas when it drops cells of rows longer than the header.
 _LONG_ROWS = "Length of header or names does not match length of data"
@@ -134,7 +134,7 @@ def members(path: str) -> list[str]:
 
 
 def _members(path: str) -> list[str]:
-    if not path.endswith(_TARS):
+    if not path.endswith(TARS):
         return [path]
     # fsspec doesn't infer the compression of this extension.
     archive = f"gzip://{posixpath.basename(path)[:-4]}::{path}" if path.endswith(".tgz") else path

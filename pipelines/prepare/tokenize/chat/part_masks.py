@@ -63,7 +63,11 @@ def skipped_spans(
 
 
 def _places(with_letters: str, text: bytes, letters: str) -> list[tuple[int, int]] | None:
-    """Return each letter's number and byte position; None if letters are out of order or the rest differs."""
+    """Find the characters `letters` that were inserted into `text`, which gave `with_letters`.
+
+    Return each one's index in `letters` and byte position in `text`; None if they are not in order, or if
+    `with_letters` without them is not `text`.
+    """
     pieces = re.split(f"([{letters}])", with_letters)
     if "".join(pieces[::2]).encode() != text:
         return None

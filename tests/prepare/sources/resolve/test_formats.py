@@ -186,6 +186,13 @@ def test_a_member_of_an_archive_that_reads_as_an_address_is_refused(member: str,
         building.opened(SourceConfig(dataset=str(tmp_path), format="csv"))
 
 
+def test_parquet_in_a_tar_is_to_be_unpacked(tmp_path: Path) -> None:
+    _tar("a.tar", {"a.parquet": b""})(tmp_path)
+    with pytest.raises(SourceError) as caught:
+        building.opened(SourceConfig(dataset=str(tmp_path), format="parquet"))
+    assert caught.value.remedy.startswith("unpack it")
+
+
 def test_a_saved_dataset_is_read_as_load_from_disk_reads_it(tmp_path: Path) -> None:
     features = datasets.Features(
         {"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["a", "b", "c"])}

@@ -10,8 +10,8 @@ BertNormalizer and BertPreTokenizer (`tokenizers` 0.23) are steps that look at o
 
 But NFD also sorts neighbouring marks by their combining class (ccc). The order matters only if two marks are still
 neighbours after nonspacing marks are dropped, such as U+1B44 and U+302E. NFD moves no mark across a code point of ccc
-0, which all code points except marks have. So the remaining marks have the kind REORDERED. NFD itself finds them: it
-swaps a mark with a U+0334 (ccc 1) after it, or with a U+0345 (ccc 240) before it.
+0, which all code points except marks have. So the remaining marks have the kind REORDERED. NFD is asked for them: it
+swaps such a mark with a U+0334 (ccc 1) after it, or with a U+0345 (ccc 240) before it.
 
 The entry of an ISOLATED code point contains its id, from bit 3 on. In other entries, bits 8-12 are the number of
 characters that replace the code point. Memory: as for the Unigram engine, but 1 MB per thread.
