@@ -1,4 +1,4 @@
-"""Resolve local paths, and check another person's files before they are copied into the output."""
+"""Resolve local paths, and check files from a stranger before they are copied into the output."""
 
 import json
 import os

@@ -1,6 +1,6 @@
 """Parse arguments and options that several commands share.
 
-This module adds functions, arguments for Beam, and options from a file to the options of `pipelines.prepare.options`.
+Besides the options of `pipelines.prepare.options`, these are `--map` and `--filter`, `--options`, and arguments for Beam.
 """
 
 import itertools
@@ -133,7 +133,7 @@ class BeamArguments(cloup.Command):
 
 
 class WithBeam(BeamArguments, WithFunctions, ShortHelp):
-    """Command with arguments for Beam, functions, and options from a file."""
+    """Command that takes functions (`--map`, `--filter`), an `--options` file, and arguments for Beam after `--`."""
 
 
 def _use_file(ctx: click.Context, _: click.Parameter, path: str | None) -> None:

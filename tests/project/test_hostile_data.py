@@ -194,7 +194,7 @@ CASES: dict[str, Case] = {
     ),
     "numbers-beside-texts-json": refused(
         {"train-0.jsonl": '{"text": "a"}\n', "train-1.jsonl": '{"text": 1.0}\n'},
-        r"train-1.jsonl, .*: Couldn't cast 1.0 in column 'text' to string without a change of spelling",
+        r"train-1.jsonl, .*: Couldn't cast 1.0 in column 'text' to string: it would be written differently",
         "if files have different types, convert them to the same types",
     ),
     "lone-quotes-tsv": kept(

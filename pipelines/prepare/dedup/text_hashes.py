@@ -156,7 +156,7 @@ def _hashes_and_sizes(units: pa.Array) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _windows(hashes: np.ndarray, sizes: np.ndarray, rows: np.ndarray, *, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Hash the shortest run of units of at least `size` from each unit on. Return the hashes and their rows."""
+    """Hash, for each unit, the shortest run of `size` or more that starts there. Return the hashes and their rows."""
     ends = np.cumsum(sizes)
     stops = np.searchsorted(ends, ends - sizes + size)
     starts = np.flatnonzero(stops < len(ends))

@@ -172,7 +172,10 @@ def entries(folder: str) -> dict[str, int | None]:
 
 
 def sweep(folder: str, *, inside: str | None = None, below: bool = False) -> None:
-    """Delete temporary files of killed processes in a folder, and with `below` in its subfolders."""
+    """Delete temporary files of killed processes in a folder, and with `below` in its subfolders.
+
+    `inside`: a folder above it; below this, links are refused.
+    """
     if (local := local_path(folder)) is None:
         return
     with (

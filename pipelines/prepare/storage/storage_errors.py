@@ -188,7 +188,7 @@ def _explanation(path: str, done: str, error: Exception) -> tuple[str, str]:
 
 
 def words(error: BaseException) -> str:
-    """Return the message of an error or its service, on one line and without secrets."""
+    """Return an error's message, if possible as its service wrote it, on one line and without secrets."""
     try:
         message = str(error.response.json()["error"]["message"])  # type: ignore[attr-defined]
     except (AttributeError, KeyError, TypeError, ValueError):

@@ -37,7 +37,7 @@ class Repository:
         return f"{_DATASETS}{self.name}@{self.commit}"
 
     def name_of(self, path: str) -> str:
-        """Return the path of a file in the repository."""
+        """Return a file's path relative to the repository."""
         return path[len(self.folder or self.root) :].lstrip("/")
 
 

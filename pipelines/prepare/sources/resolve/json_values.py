@@ -110,4 +110,6 @@ def _require_same(cells: pa.ChunkedArray, kind: pa.DataType, *, name: str) -> No
 
 def _refuse(odd: pa.ChunkedArray, kind: pa.DataType, *, name: str) -> None:
     if len(odd):
-        raise ValueError(f"Couldn't cast {odd[0].as_py()!r} in column {name!r} to {kind} without a change of spelling")
+        raise ValueError(
+            f"Couldn't cast {odd[0].as_py()!r} in column {name!r} to {kind}: it would be written differently"
+        )

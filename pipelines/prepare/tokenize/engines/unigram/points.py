@@ -60,10 +60,10 @@ _MAX_BYTES = 31
 
 
 class Reader:
-    """Computes the entries of code points and the settings of the compiled loop from a normalizer.
+    """Converts a normalizer to the compiled loop's table of code points and its settings.
 
-    `splits_white`: whether any white space ends a word. `literals`: the reference engine encodes documents with one of
-    these texts. `charsmap`: the trie of the step Precompiled, uint32; empty without it.
+    `splits_white`: whether any white space ends a word. `literals`: documents that contain one of these texts go to the
+    reference engine. `charsmap`: the trie of the `Precompiled` step, uint32; empty if there is no such step.
     """
 
     def __init__(self, normalizer: Step | None, *, splits_white: bool) -> None:
