@@ -1,6 +1,6 @@
 """Parse arguments and options that several commands share.
 
-Besides the options of `pipelines.prepare.options`, these are `--map` and `--filter`, `--options`, and arguments for Beam.
+Besides the options of `pipelines.prepare.options`, these are `--map`, `--filter`, `--options`, and arguments for Beam.
 """
 
 import itertools

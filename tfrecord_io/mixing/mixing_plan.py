@@ -124,7 +124,7 @@ def rates(
     if len(used) > 1 and not set(used) <= set(by_size):
         raise ReaderError(
             f"{' and '.join(used)} are given together, expected one of them",
-            remedy="with stages, put the weights into the first stage; for a temperature, Mixture.rates computes weights",
+            remedy="put the weights into the first stage; for a temperature, Mixture.rates computes weights",
         )
     if weights is not None:
         stages = {0: weights}

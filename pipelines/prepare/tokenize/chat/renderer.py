@@ -114,7 +114,7 @@ class ChatTemplate:
             raise refused from None
 
     def text(self, conversation: Conversation, *, prompt: bool, are_plain: bool = False) -> bytes:
-        """Render a conversation to UTF-8, with `prompt` up to the next generation prompt. The rest is as in `render`."""
+        """Render a conversation to UTF-8; with `prompt`, add the generation prompt. The rest is as in `render`."""
         text = self._run(conversation, prompt=prompt)
         if not are_plain:
             check_parts_read(conversation.messages, text)
