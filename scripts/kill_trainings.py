@@ -82,7 +82,7 @@ def main() -> int:
             if (model_dir / WEIGHTS).read_bytes() != expected:
                 print(f"other weights after {kills} kills: {model_dir.with_suffix('.log').read_text()}")
                 return 1
-            print(f"{kills} kills in {trainings} trainings: equal weights", flush=True)
+            print(f"equal weights after {kills} kills; training runs: {trainings}", flush=True)
     print(f"kills by the step of the newest checkpoint: {dict(sorted(resumed.items()))}")
     return 0
 
