@@ -1,7 +1,7 @@
 """The program `train-tpu`, and its commands `predict` and `export`.
 
-Exit status: 0 done, 1 an error with cause and remedy, 2 a wrong option, 130 Ctrl-C. Messages go to stderr, JSON results
-(--json) to stdout.
+Exit status: 0 done, 1 an error with cause and remedy, 2 a wrong option, 130 Ctrl-C, 143 SIGTERM. Messages go to stderr,
+JSON results (--json) to stdout.
 """
 
 import json

@@ -223,6 +223,8 @@ def _explained(error: Exception, remedy: str, reader: str) -> tuple[str, str]:
 def _late_keys(error: Exception, remedy: str) -> tuple[str, str]:
     names = set(getattr(error, "table_column_names", ())) - set(getattr(error, "requested_column_names", ()))
     late = f"column {', '.join(map(repr, sorted(names)))}" if names else " ".join(str(error).split())[:200]
+    if names:
+        remedy = f"write every key into the first row of the first file, with null for a missing value; or {remedy}"
     return f"the first rows do not have all keys or types: {late}", remedy
 
 
