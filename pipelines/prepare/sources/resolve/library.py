@@ -224,7 +224,9 @@ def _late_keys(error: Exception, remedy: str) -> tuple[str, str]:
     names = set(getattr(error, "table_column_names", ())) - set(getattr(error, "requested_column_names", ()))
     late = f"column {', '.join(map(repr, sorted(names)))}" if names else " ".join(str(error).split())[:200]
     if names:
-        remedy = f"write every key into the first row of the first file, with null for a missing value; or {remedy}"
+        remedy = (
+            f"give every key a value in the first row of the first file, or leave the key out of later files; {remedy}"
+        )
     return f"the first rows do not have all keys or types: {late}", remedy
 
 
