@@ -84,6 +84,15 @@ def test_a_bias_of_the_logits_is_refused_unless_it_is_zero(tmp_path: Path) -> No
     assert "final_logits_bias" not in training.done(tmp_path / "model", **given).err
 
 
+@pytest.mark.parametrize(("positions", "warned"), [(15, True), (16, False)])
+def test_rows_beyond_the_positions_of_a_rotary_checkpoint_are_named(
+    tmp_path: Path, positions: int, warned: bool
+) -> None:
+    folder = written(tmp_path / "llama", "llama", max_position_embeddings=positions)
+    line = "rows have up to 16 tokens, and the checkpoint was trained with at most 15"
+    assert any(line in note for note in begun(folder, "clm").notes) == warned
+
+
 # Type, a setting, and whether it is used.
 SETTINGS: list[tuple[str, dict[str, Any], bool]] = [
     ("llama", {"rms_norm_eps": 1e-2}, True),

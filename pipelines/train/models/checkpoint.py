@@ -137,6 +137,11 @@ class Checkpoint:
             lines = self._load_classifier(layers["logits"], task, manifest)
         if self._lacks_pooler and task.kind.head == "rows" and pools:
             lines.append("warning: the checkpoint has no pooler, so a random one is used")
+        most, needed = self.config.get("max_position_embeddings"), manifest.row_length
+        if self._family.rope and isinstance(most, int) and needed > most:
+            lines.append(
+                f"warning: rows have up to {needed:,} tokens, and the checkpoint was trained with at most {most:,}"
+            )
         unused = self._unused(task)
         if names := sorted({name.removesuffix(".weight").removesuffix(".bias") for name in unused}):
             lines.append(f"warning: not used: {', '.join(names)}")
