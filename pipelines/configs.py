@@ -105,6 +105,8 @@ def _typed(option: Option, value: Any, *, place: str, means_yes: bool) -> Any:
             )
     if option.is_repeatable:
         return tuple(map(str, values))
+    if type(value) is option.kind and not option.parse:
+        return value
     text = ",".join(map(str, values))  # bucket lengths are one word on the command line
     if option.parse or option.kind not in _EXPECTED:
         return text

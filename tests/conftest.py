@@ -86,7 +86,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if not item.get_closest_marker("slow"):
             test, _, case = item.nodeid.partition("[")
-            found = {"", *(kinds & set(re.split(r"[-_ ]", case.removesuffix("]"))))}
+            words = f" {case.removesuffix(']')} "
+            found = {"", *(kind for kind in kinds if re.search(rf"[-_ ]{kind}[-_ ]", words))}
             if found <= covered[test]:
                 item.add_marker("further")
             covered[test] |= found

@@ -55,7 +55,7 @@ def write(columns: Mapping[str, np.ndarray], schema: Schema, *, framed: bool) ->
     """Encode N rows as records, or frames if `framed`. Return the bytes and the records' offsets, int64 [N + 1]."""
     if columns.keys() != set(schema.names):
         missing, unknown = sorted(set(schema.names) - set(columns)), sorted(set(columns) - set(schema.names))
-        raise SchemaError(f"columns: {missing} missing, {unknown} unknown, expected {list(schema.names)}")
+        raise SchemaError(f"features: {missing} missing, {unknown} unknown, expected {list(schema.names)}")
     features, keys, key_sizes_F = _plan(schema)
     first = columns[schema.names[0]]
     num_rows = len(first) if first.ndim else 0
@@ -93,11 +93,11 @@ def _fit(column: np.ndarray, feature: Feature, num_rows: int) -> np.ndarray | _P
     taken = _TAKEN[feature.dtype]
     if column.dtype.name not in taken:
         raise SchemaError(
-            f"column {feature.name!r}: dtype {column.dtype.name}, expected {' or '.join(taken)}",
-            remedy="convert the column to one of these types",
+            f"feature {feature.name!r}: dtype {column.dtype.name}, expected {' or '.join(taken)}",
+            remedy="convert the array to one of these types",
         )
     if column.shape != (num_rows, *feature.shape):
-        raise SchemaError(f"column {feature.name!r}: shape {column.shape}, expected {(num_rows, *feature.shape)}")
+        raise SchemaError(f"feature {feature.name!r}: shape {column.shape}, expected {(num_rows, *feature.shape)}")
     if feature.is_bytes:
         return _pieces(column, feature)
     shape = num_rows, feature.num_values
@@ -112,15 +112,15 @@ def _fit(column: np.ndarray, feature: Feature, num_rows: int) -> np.ndarray | _P
 def _pieces(column: np.ndarray, feature: Feature) -> _Packed:
     held = str if feature.dtype == "string" else bytes
     if not all(type(value) is held for value in column):
-        raise SchemaError(f"column {feature.name!r}: objects of another type, expected {held.__name__}")
+        raise SchemaError(f"feature {feature.name!r}: objects of another type, expected {held.__name__}")
     try:
         values = [value.encode("utf-8", "surrogateescape") for value in column] if held is str else column.tolist()
     except UnicodeEncodeError as error:
-        raise SchemaError(f"column {feature.name!r}: a lone surrogate, expected Unicode text") from error
+        raise SchemaError(f"feature {feature.name!r}: a lone surrogate, expected Unicode text") from error
     sizes_N = np.fromiter(map(len, values), np.int64, len(values))
     if sizes_N.max(initial=0) > MOST_VALUE_BYTES:
         raise SchemaError(
-            f"column {feature.name!r}: a value of {sizes_N.max():,} bytes, expected at most {MOST_VALUE_BYTES:,}"
+            f"feature {feature.name!r}: a value of {sizes_N.max():,} bytes, expected at most {MOST_VALUE_BYTES:,}"
         )
     return _Packed(sizes_N, np.frombuffer(b"".join(values), np.uint8))
 

@@ -81,7 +81,7 @@ def damaged(root: Path) -> Path:
     return shard
 
 
-class TestSteps:
+class TestFunctions:
     def test_stored_code_does_not_run_and_the_error_says_which_and_what_to_do(self, folder: Path) -> None:
         ran = poisoned(folder)
         damaged(folder / "out")

@@ -61,10 +61,10 @@ def test_a_source_that_has_moved_is_looked_for_at_its_new_place_from_then_on(tmp
 
 @pytest.mark.slow
 def test_nothing_is_read_of_a_source_with_functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "own_steps.py").write_text("def same(table):\n    return table\n")
+    (tmp_path / "own_functions.py").write_text("def same(table):\n    return table\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     data = building.source(tmp_path / "data", train=[{"text": f"Row {row}"} for row in range(20)])
-    options = building.options(tmp_path / "out", map="own_steps:same")
+    options = building.options(tmp_path / "out", map="own_functions:same")
     outcome = building.command("build", data, *options)
     assert outcome.status == 0, outcome.err
     monkeypatch.delattr(launcher, "open_job")  # rows are not looked for

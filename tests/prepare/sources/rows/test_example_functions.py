@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from examples.steps import clean
+from examples.functions import clean
 from pipelines.prepare.audit import reopened_dataset
 from pipelines.prepare.audit.consent import Consent
 from pipelines.prepare.audit.trace import Tracer
@@ -56,7 +56,7 @@ SHARD_SIZE = "30kB"
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The current directory of all tests: another one would start other processes."""
-    return tmp_path_factory.mktemp("steps")
+    return tmp_path_factory.mktemp("functions")
 
 
 @pytest.fixture(autouse=True)
@@ -99,7 +99,7 @@ def sorted_records(root: Path) -> dict[str, list[Any]]:
 
 
 @pytest.mark.slow
-def test_steps_give_the_records_of_data_that_was_changed_beforehand(tmp_path: Path, stepped: Path) -> None:
+def test_functions_give_the_records_of_data_that_was_changed_beforehand(tmp_path: Path, stepped: Path) -> None:
     plain = done(data(tmp_path, LEFT, "left"), tmp_path / "b")
     assert sorted_records(stepped) == sorted_records(plain)
     assert len(sorted_records(stepped)["n"]) == 300
@@ -147,7 +147,7 @@ def test_an_edit_of_the_module_is_refused_with_what_changed(tmp_path: Path, modu
     assert "--overwrite" in outcome.error[1]
 
 
-def test_the_steps_that_the_readme_shows() -> None:
+def test_the_functions_that_the_page_shows() -> None:
     texts = ["Good.<br /><br/>Really <BR>  good, I mean it.", "ok", None, "one two three four five", " a b c  d "]
     cleaned = clean.without_breaks(pa.table({"text": texts, "n": range(5)}))
     assert cleaned.column_names == ["text", "n"]

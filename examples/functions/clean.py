@@ -1,7 +1,7 @@
-"""Steps for the reviews: `prep-tfrecords build examples/reviews --map examples.steps.clean:without_breaks ...`
+"""Functions for the reviews: `prep-tfrecords build examples/reviews --map examples.functions.clean:without_breaks ...`
 
 A map takes some rows as a `pyarrow.Table` and returns a table with as many; a filter returns one bool for each of them.
-What a step says of a row may depend on that row alone, since rows come in batches of any size. Arrow's own functions
+The result for a row may depend on that row alone, since rows come in batches of any size. Arrow's own functions
 (`pyarrow.compute`) work on whole columns, and let other threads run meanwhile.
 """
 
