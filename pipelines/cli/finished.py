@@ -19,10 +19,15 @@ from tfrecord_io.errors import ConfigError, CorruptRecordError, ManifestError, O
 from tfrecord_io.local_paths import local_path
 from tfrecord_io.shown import some
 
+_NUMBER = click.IntRange(min=0)
+
 
 @cloup.command(short_help="Write a page of charts, tables and rows of a dataset.")
 @takes_dataset
-@click.option("--output", "-o", required=True, metavar="FILE", help=f"HTML file, local or at a {ADDRESS} address.")
+@cloup.option_group(
+    "Required",
+    cloup.option("--output", "-o", required=True, metavar="FILE", help=f"HTML file, local or at a {ADDRESS} address."),
+)
 @common(progress=False)
 def report(dataset: str, output: str) -> None:
     """Write a report of a finished DATASET folder as one HTML page, which needs no other files."""
@@ -116,14 +121,11 @@ def _verify_export(root: str, *, repair: bool) -> bool:
 
 @cloup.command(cls=WithFunctions, short_help="Show the source rows of a record.")
 @takes_dataset
-@click.option("--split", required=True, help="Split of the record.")
-@click.option("--shard", type=click.IntRange(min=0), required=True, metavar="I", help="Number of the shard, from 0.")
-@click.option(
-    "--record",
-    type=click.IntRange(min=0),
-    required=True,
-    metavar="J",
-    help="Number of the record in the shard, from 0.",
+@cloup.option_group(
+    "Required",
+    cloup.option("--split", required=True, help="Split of the record."),
+    cloup.option("--shard", type=_NUMBER, required=True, metavar="I", help="Number of the shard, from 0."),
+    cloup.option("--record", type=_NUMBER, required=True, metavar="J", help="Number of the record in it, from 0."),
 )
 @takes_consent
 @common(progress=False)

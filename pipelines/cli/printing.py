@@ -129,11 +129,11 @@ def traced(record: Traced, *, width: int = 400) -> None:
     out = console(results())
     rows = f"{some(len(record.rows), 'row')} of {record.source}"
     _headed(out, record.split, f"record {record.record} of {record.shard}: {rows}")
-    split = "the split" if record.origin is None else f"split {record.origin!r}"
+    split = record.origin or record.split
     for row in record.rows:
-        in_file = f" = row {row.file_row:,} of {row.file}" if row.file else ""
+        in_file = f" = row {row.file_row + 1:,} of {row.file}" if row.file else ""
         tokens = f", tokens {row.tokens[0]} to {row.tokens[1] - 1}" if row.tokens else ""
-        out.print(f"  row {row.row:,} of {split}{in_file}{tokens}", soft_wrap=True)
+        out.print(f"  {split}[{row.row}]{in_file}{tokens}", soft_wrap=True)
         for name, value in row.texts.items():
             text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
             text = text if len(text) <= width else f"{text[:width]} … ({some(len(text), 'character')})"

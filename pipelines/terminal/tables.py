@@ -31,7 +31,9 @@ def console(file: TextIO | None = None, *, always: bool = False) -> Console:
 
 def table(*names: str, rows: Iterable[Iterable[str]], numbers: int = 0, **options: Any) -> Constrain:
     """Return a table that is at most 80 characters wide. The last `numbers` columns are aligned to the right."""
-    rendered = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), title_justify="left", **options)
+    rendered = Table(
+        box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), collapse_padding=True, title_justify="left", **options
+    )
     for at, name in enumerate(names):
         number = at >= len(names) - numbers
         rendered.add_column(name, overflow="fold", justify="right" if number else "left", no_wrap=number)

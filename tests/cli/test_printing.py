@@ -188,7 +188,7 @@ def test_traced_rows_are_shown_whatever_is_in_them(name: str, text: str, file: s
     texts = {name: text, "messages": [{"role": "user", "content": text}], "tools": None}
     row = Contribution(row=1, file=file, file_row=2, texts=texts)
     told = printed(printing.traced, Traced(split=name, shard="s", record=0, source=name, rows=(row,)))
-    assert_shown(name + (f" = row 2 of {file}" if file else "") + name + text, told)
+    assert_shown(name + "[1]" + (f" = row 3 of {file}" if file else "") + name + text, told)
     assert "    tools: null\n" in told
 
 

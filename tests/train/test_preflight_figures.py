@@ -164,7 +164,7 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         ("echo noise; echo 'F0000 check failed' >&2; kill -SEGV $$", "signal 11: F0000 check failed"),
         ("echo one >&2; echo two >&2; exit 3", r"exit status 3: one \| two"),
         ("exit 0", "exit status 0: no message"),
-        ("exec sleep 60", "did not finish within 1 s"),
+        ("exec sleep 60", "did not finish within 1.0 s"),
     ],
 )
 def test_a_compiler_that_fails_is_an_error_with_its_last_words(

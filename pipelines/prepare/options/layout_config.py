@@ -41,7 +41,7 @@ class LayoutConfig:
     """
 
     name: LayoutName = _layout(
-        "How texts become rows of tokens; `plan` compares the layouts on your rows.",
+        "How texts become rows of tokens; `plan` compares the layouts for plain text.",
         "pad",
         brief="How texts become rows of tokens.",
         flags="--layout",

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pipelines
+from pipelines.terminal.tables import duration
 from pipelines.train.config import TrainConfig
 from pipelines.train.errors import CompilerError, StepError
 from pipelines.train.preflight.tpu_slices import Slice
@@ -86,7 +87,7 @@ def compile_for(wanted: Slice, config: TrainConfig, *, seconds: float) -> Compil
             )
         except subprocess.TimeoutExpired as error:
             raise CompilerError(
-                f"the TPU compiler did not finish within {seconds:,.0f} s",
+                f"the TPU compiler did not finish within {duration(seconds)}",
                 remedy="give more --preflight-minutes; newer generations and larger models take minutes",
             ) from error
         if ended.returncode or not result.exists():

@@ -96,7 +96,7 @@ def run_preflight(config: TrainConfig, *, say: Callable[[str], None]) -> Preflig
         result = compiler.compile_for(wanted, changed, seconds=max(1.0, ends - began))
         taken.append(time.monotonic() - began)
         used = f"{result.memory_bytes / _GIB:.2f} GiB" if isinstance(result, Compiled) else f"does not fit: {result}"
-        say(f"batch of {batch} per replica: {used} ({taken[-1]:.0f} s)")
+        say(f"batch of {batch} per replica: {used} ({duration(taken[-1])})")
         return result
 
     def memory_of(rows: int) -> int | None:
