@@ -1,16 +1,22 @@
-"""The table of layouts in docs/how-to: each command runs on the bundled examples, and makes the features listed."""
+"""The tables of layouts and of objectives in docs/how-to.
+
+Each command of the layouts' table runs on the bundled examples, and makes the features listed. Each objective fits the
+layouts beside it.
+"""
 
 import functools
 import re
 import shlex
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 
 from pipelines.prepare.options.layout_config import LayoutName
 from tests import building
 from tests.building import REPOSITORY
+from tfrecord_io.errors import ReaderError
+from tfrecord_io.manifest import Manifest
 
 
 @functools.cache
@@ -33,27 +39,64 @@ def test_every_layout_has_a_row() -> None:
     assert named == set(get_args(LayoutName))
 
 
+@functools.cache
+def built(number: int) -> Path:
+    source, *options = shlex.split(rows()[number][2])
+    folder = building.new_folder() / "out"
+    vocabulary = building.tokenizer_for(Path(source).name)
+    outcome = building.command("build", REPOSITORY / source, *options, "--tokenizer", vocabulary, "--output", folder)
+    assert outcome.status == 0, outcome.err
+    return folder
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(len(rows())))
-def test_the_command_makes_the_features_that_stand_beside_it(number: int, tmp_path: Path) -> None:
+def test_the_command_makes_the_features_that_stand_beside_it(number: int) -> None:
     _, features, arguments = rows()[number]
-    source, *options = shlex.split(arguments)
-    example = Path(source).name
-    vocabulary = building.tokenizer_for(example)
-    outcome = building.command(
-        "build", REPOSITORY / source, *options, "--tokenizer", vocabulary, "--output", tmp_path / "out"
-    )
-    assert outcome.status == 0, outcome.err
+    options, manifest = shlex.split(arguments), building.read_manifest(built(number))
     sizes = {"L": options[options.index("--max-length") + 1]}
     if "--target-length" in options:
         sizes["T"] = options[options.index("--target-length") + 1]
     if "--bucket-lengths" in options:  # the row before has each length
-        splits = building.read_manifest(tmp_path / "out").splits.values()
-        made = {shard.length for split in splits for shard in split.shards}
+        made = {shard.length for split in manifest.splits.values() for shard in split.shards}
         assert sorted(map(str, made), key=int) == options[options.index("--bucket-lengths") + 1].split(",")
         return
     promised = {
         name: tuple(int(sizes[size]) for size in shape) for name, shape in re.findall(r"`(\w+) \[(\w?)\]`", features)
     }
-    found = {feature.name: feature.shape for feature in building.read_manifest(tmp_path / "out").schema.features}
+    found = {feature.name: feature.shape for feature in manifest.schema.features}
     assert found == promised
+
+
+def objectives_and_layouts() -> list[tuple[str, str]]:
+    """(objectives, layouts) of each row of the table of objectives."""
+    page = (REPOSITORY / "docs" / "how-to" / "read.md").read_text(encoding="utf-8")
+    return re.findall(r"^\| (`\w+\(\)`.*?) \| .* \| (.*) \|$", page, re.M)
+
+
+def _refusal(objective: Any, manifest: Manifest) -> str:
+    try:
+        objective.bind(manifest)
+    except ReaderError as error:
+        return error.cause
+    return ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("names", "layouts"), objectives_and_layouts())
+def test_an_objective_fits_the_layouts_that_stand_beside_it(names: str, layouts: str) -> None:
+    from tfrecord_io import objectives
+
+    listed = set(re.findall(r"`(\w+)`", layouts))
+    wanted = {*get_args(LayoutName)} - listed if layouts.startswith("all but") else listed
+    plain = {layout.strip("`"): number for number, (layout, _, _) in enumerate(rows()) if layout.count(" ") == 0}
+    lacking = {}
+    for name in re.findall(r"`(\w+)\(\)`", names):
+        for layout in wanted:
+            manifest = building.read_manifest(built(plain[layout]))
+            lacking[name, layout] = _refusal(getattr(objectives, name)(), manifest)
+    # The tokenizers of some examples lack a token that an objective needs.
+    unfit = {
+        each: why for each, why in lacking.items() if why and not re.search(r"tokenizer '.*' has no \w+ token", why)
+    }
+    assert unfit == {}
