@@ -17,6 +17,7 @@ from typing import Any, Literal, TypeVar, get_args
 from tfrecord_io.errors import SchemaError
 
 __all__ = [
+    "ANSWERS",
     "MOST_VALUES",
     "MOST_VALUE_BYTES",
     "OF_TOKENS",
@@ -35,6 +36,7 @@ Values = TypeVar("Values")
 
 DType = Literal["int64", "float32", "string", "bytes"]
 Side = Literal["input", "target", "chosen", "rejected"]
+ANSWERS: tuple[Side, ...] = ("chosen", "rejected")
 Role = Literal[
     "token_ids",
     "attention_mask",
@@ -162,8 +164,7 @@ ROLES: Mapping[Role, RoleSpec] = {
         marks_tokens=True,
         exported_as="labels",
     ),
-    **_answer("chosen"),
-    **_answer("rejected"),
+    **{role: spec for side in ANSWERS for role, spec in _answer(side).items()},
     "token_labels": RoleSpec(
         meaning="class id of each token, 0 where it has none",
         values="any",

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from tfrecord_io.errors import ManifestError
 from tfrecord_io.format.json_fields import Count, Fingerprint, Name, Sha256, checked, count, decoded, items
 from tfrecord_io.format.ledger import Shards, Split
-from tfrecord_io.schema import ROLES, Schema
+from tfrecord_io.schema import ANSWERS, ROLES, Schema
 from tfrecord_io.shown import some
 
 REMAKE = "copy the manifest again from its origin, or build the dataset again"
@@ -191,7 +191,7 @@ def contradictions(manifest: Manifest) -> Iterator[str]:
     """Yield a message for each contradiction. Use only the first: later checks rely on earlier ones."""
     if manifest.schema.row_ids is None:
         yield "no token ids, expected a feature of role 'token_ids', or of 'chosen_ids' and 'rejected_ids'"
-    for side in ("chosen", "rejected"):
+    for side in ANSWERS:
         roles = [feature.role for feature in manifest.schema.features if ROLES[feature.role].side == side]
         if len(roles) < 3 and manifest.schema.with_role("token_ids") is None:
             yield f"roles {roles} of the {side} answer, expected '{side}_ids', '{side}_mask' and '{side}_loss_mask'"

@@ -9,9 +9,7 @@ from typing import Any
 from tfrecord_io.input_pipeline import host_plan
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.objectives import base, labelled
-from tfrecord_io.schema import Side
-
-SIDES: tuple[Side, ...] = ("chosen", "rejected")
+from tfrecord_io.schema import ANSWERS, Side
 
 
 def preference(*, prompt_length: int | None = None, answer_length: int | None = None) -> base.Objective:
@@ -40,7 +38,7 @@ def preference(*, prompt_length: int | None = None, answer_length: int | None = 
 
 def _preference(manifest: Manifest, tokens: base.TokenFeatures) -> base.Apply:
     apply = functools.partial(labelled.next_token, pad_id=manifest.tokenizer.pad_id)
-    sides = {side: functools.partial(apply, tokens=base.TokenFeatures.of(manifest, side=side)) for side in SIDES}
+    sides = {side: functools.partial(apply, tokens=base.TokenFeatures.of(manifest, side=side)) for side in ANSWERS}
     return functools.partial(_both, sides=sides)
 
 
@@ -53,7 +51,7 @@ def _both(features: base.Features, ops: Any, *, sides: Mapping[Side, base.Apply]
 
 
 def _apart(manifest: Manifest, tokens: base.TokenFeatures, *, lengths: tuple[int, int]) -> base.Apply:
-    sides = {side: base.TokenFeatures.of(manifest, side=side) for side in SIDES}
+    sides = {side: base.TokenFeatures.of(manifest, side=side) for side in ANSWERS}
     return functools.partial(_cut_apart, sides=sides, pad_id=manifest.tokenizer.pad_id, lengths=lengths)
 
 

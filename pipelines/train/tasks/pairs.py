@@ -26,8 +26,8 @@ from tfrecord_io import objectives
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.objectives.base import Apply, Features, Result, TokenFeatures, Unbound
+from tfrecord_io.schema import ANSWERS
 
-_SIDES = ("chosen", "rejected")
 _TOKENS = TokenFeatures(ids="token_ids", mask="padding_mask", segments=None, inputs=("token_ids", "padding_mask"))
 MARGIN = "margin"
 
@@ -55,7 +55,7 @@ class PairTask(BoundTask):
 
     def weights(self, labels: Any, weights: Any) -> Any:
         del labels  # the weights are 0 on fill rows
-        return ops.max(ops.concatenate([weights[side] for side in _SIDES], axis=1), axis=1)
+        return ops.max(ops.concatenate([weights[side] for side in ANSWERS], axis=1), axis=1)
 
     def losses(self, logits: Any, labels: Any, *, smoothing: bool) -> Any:
         gain_B = ops.subtract(self.beta * (logits[:, 0] - logits[:, 1]), labels.get(MARGIN, 0.0))
@@ -67,7 +67,7 @@ class PairTask(BoundTask):
         return {
             **loss_sums(self.losses(logits, labels, smoothing=False), weights),
             "accuracy": weighted_sum(ops.cast(logits[:, 0] > logits[:, 1], "float32"), weights),
-            **{f"{side}_reward": weighted_sum(rewards_B2[:, at], weights) for at, side in enumerate(_SIDES)},
+            **{f"{side}_reward": weighted_sum(rewards_B2[:, at], weights) for at, side in enumerate(ANSWERS)},
         }
 
     def metrics(self, found: Evaluated) -> dict[str, float]:
@@ -77,7 +77,7 @@ class PairTask(BoundTask):
 
 def rows_of_both(inputs: Mapping[str, Any]) -> dict[str, Any]:
     """Return features [2B, L], with alternating rows of chosen and rejected answers, from features [B, L]."""
-    pairs = {name: ops.stack([inputs[f"{side}_{name}"] for side in _SIDES], axis=1) for name in _TOKENS.inputs}
+    pairs = {name: ops.stack([inputs[f"{side}_{name}"] for side in ANSWERS], axis=1) for name in _TOKENS.inputs}
     return {name: ops.reshape(values, (-1, values.shape[-1])) for name, values in pairs.items()}
 
 
@@ -87,7 +87,7 @@ def scores(logits: Any, labels: Mapping[str, Any], weights: Mapping[str, Any]) -
     if len(logits.shape) == 2:
         return ops.reshape(logits, (-1, 2))
     labels_BL, weights_BL = (
-        ops.reshape(ops.stack([values[side] for side in _SIDES], axis=1), logits.shape[:2])
+        ops.reshape(ops.stack([values[side] for side in ANSWERS], axis=1), logits.shape[:2])
         for values in (labels, weights)
     )
     losses_BL = ops.sparse_categorical_crossentropy(labels_BL, logits, from_logits=True)
@@ -125,13 +125,15 @@ class PairPredictor(Predictor):
         return {name: values.numpy() for name, values in {**inputs, **flat}.items()}
 
     def outputs(self, call: Call, features: Mapping[str, Any]) -> dict[str, Any]:
-        labels, weights = ({side: features[f"{kind}/{side}"] for side in _SIDES} for kind in ("labels", "weights"))
+        labels, weights = (
+            {str(side): features[f"{kind}/{side}"] for side in ANSWERS} for kind in ("labels", "weights")
+        )
         logits = call(rows_of_both(features))
         return {"scores": scores(logits, labels, weights)}
 
     def columns(self, outputs: Arrays, features: Arrays) -> dict[str, pa.Array]:
         rewards_N2 = self.trained.beta * outputs["scores"]
-        return {f"{side}_reward": pa.array(rewards_N2[:, at], pa.float32()) for at, side in enumerate(_SIDES)}
+        return {f"{side}_reward": pa.array(rewards_N2[:, at], pa.float32()) for at, side in enumerate(ANSWERS)}
 
 
 DPO = TaskKind(
