@@ -250,8 +250,8 @@ def _warn_of_labels(samples: Mapping[str, Sample], *, whole_floats: bool) -> Non
     labelled = [sample for split, sample in samples.items() if split not in without and len(sample.labels)]
     if without and not whole_floats:
         _log.warning(
-            "split %s: all sampled labels are -1, which means no label, so a classifier is trained without them; "
-            "choose splits that have labels with --split",
+            "split %s: all sampled labels are -1, which is a value like any other; if it means no label, give "
+            "--label-classes, or choose splits that have labels with --split",
             ", ".join(without),
         )
     if not labelled:

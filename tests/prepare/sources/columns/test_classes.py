@@ -148,7 +148,10 @@ def test_texts_that_may_be_meant_otherwise_are_named(
     ("values", "said"),
     [
         ([4.0, 0.0, 2.0], "so they are treated as numbers to predict; give --label-classes"),
-        ([-1, -1], "all sampled labels are -1, which means no label, so a classifier is trained without"),
+        (
+            [-1, -1],
+            "all sampled labels are -1, which is a value like any other; if it means no label, give --label-classes",
+        ),
         ([0.5, 1.0], ""),
     ],
 )
