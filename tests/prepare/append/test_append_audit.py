@@ -94,6 +94,6 @@ def test_new_files_may_sort_before_old_ones(tmp_path: Path) -> None:
         assert building.command("verify", out, "--repair").status == 0
         assert (out / shard.name).read_bytes() == before
     traced = building.command("trace", out, "--split", "train", "--shard", len(shards) - 1, "--record", 0)
-    assert f"row 0 of {data / 'train-a.jsonl'}" in traced.out
+    assert f"row 1 of {data / 'train-a.jsonl'}" in traced.out
     words = building.command("build", data, "--append", "--json", *building.options(out, **{**OPTIONS, **options})).err
     assert "no rows that are not in this dataset" in words
