@@ -91,9 +91,12 @@ def verify(dataset: str, repair: bool, source: str | None, functions: Any, run_s
                 show(f"made {file} again from {origin}")
     write_json([{**dataclasses.asdict(checked), "repaired": repair} for checked in damaged])
     if damaged and not repair:
+        can_repair = any(checked.part != "manifest" for checked in damaged)
         raise CorruptRecordError(
             f"{dataset}: {some(len(damaged), 'file')} damaged or missing, the first is {damaged[0].file}",
-            remedy=f"run `prep-tfrecords verify {dataset} --repair` to remake damaged and missing files",
+            remedy=f"run `prep-tfrecords verify {dataset} --repair` to remake damaged and missing files"
+            if can_repair
+            else "copy it from an intact copy of the dataset, since it cannot be made again",
         )
     total = sum(len(split.shards) for split in manifest.splits.values())
     num_examples = sum(split.num_examples for split in manifest.splits.values())

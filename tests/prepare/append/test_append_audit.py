@@ -73,6 +73,7 @@ def test_a_manifest_from_before_an_append_is_checked_and_cannot_be_made_again(ro
         outcome = command("verify", root)
         assert "manifest-0.json" in outcome.out
         assert outcome.status == 1
+        assert outcome.error[1].startswith("copy it from an intact copy")
     assert "manifest-0.json, the manifest from before" in command("verify", root, "--repair").error[0]
 
 
