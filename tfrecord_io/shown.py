@@ -80,6 +80,14 @@ def some(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def duration(seconds: float) -> str:
+    """Format a duration, as in 3.2 s, 12 min or 3 h 20 min."""
+    minutes = round(seconds / 60)
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60:,} h {minutes % 60} min"
+
+
 def html_table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """Return an HTML table without the columns that contain only 0 or ""."""
     body = [tuple(row) for row in rows]

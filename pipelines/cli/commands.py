@@ -27,7 +27,7 @@ from pipelines.prepare.options.config import PrepareConfig
 from pipelines.prepare.options.tokenizer_options import TokenizerRequest
 from pipelines.terminal.click_options import takes
 from pipelines.terminal.console import Program, common, is_quiet, say, write_json
-from tfrecord_io.shown import some
+from tfrecord_io.shown import duration, some
 
 # \b preserves line breaks.
 _BUILD_EXAMPLES = """\b
@@ -142,7 +142,6 @@ def export_dataset(dataset: str, beam_args: tuple[str, ...], **options: Any) -> 
     settings = ExportSettings(beam_args=beam_args, **values_of(ExportSettings, options))
     from pipelines.cli import printing
     from pipelines.prepare.export import exporting
-    from pipelines.terminal.tables import duration
 
     configure()
     exported = exporting.export(dataset, settings, watch=printing.watch)

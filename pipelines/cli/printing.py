@@ -25,9 +25,9 @@ from pipelines.prepare.process.cores import cores
 from pipelines.prepare.process.progress import Progress, polled
 from pipelines.prepare.sources.rows.unused_rows import words_of
 from pipelines.terminal.console import results, shows_progress
-from pipelines.terminal.tables import console, duration, table
+from pipelines.terminal.tables import console, table
 from tfrecord_io.manifest import Manifest, Split
-from tfrecord_io.shown import some, without_secrets
+from tfrecord_io.shown import duration, some, without_secrets
 
 _POLL_SECONDS = 0.25
 _LINE_SECONDS = 10.0

@@ -40,11 +40,3 @@ def table(*names: str, rows: Iterable[Iterable[str]], numbers: int = 0, **option
     for row in rows:
         rendered.add_row(*row)
     return Constrain(rendered, _TABLE_COLUMNS)
-
-
-def duration(seconds: float) -> str:
-    """Format a duration, as in 3.2 s, 12 min or 3 h 20 min."""
-    minutes = round(seconds / 60)
-    if seconds < 120:
-        return f"{seconds:.1f} s"
-    return f"{minutes} min" if minutes < 100 else f"{minutes // 60:,} h {minutes % 60} min"

@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pipelines.terminal.tables import duration
 from pipelines.train import backends, checkpoints, model_files, targets
 from pipelines.train import setup as jobs
 from pipelines.train.checkpoints import History
@@ -25,7 +24,7 @@ from pipelines.train.progress import TrainingProgress
 from pipelines.train.setup import TrainingSetup
 from pipelines.train.tasks import decoder_start
 from tfrecord_io.errors import OutputError
-from tfrecord_io.shown import some
+from tfrecord_io.shown import duration, some
 
 _NO_TOKENIZER = "warning: {} has no folder tokenizer/, which `train-tpu predict` and `export` need in --model-dir"
 

@@ -149,7 +149,7 @@ CASES: dict[str, Case] = {
         options={"text_column": ("text", "more")},
     ),
     "nothing-but-null": refused(
-        train({"text": None}, {"text": None}), "column 'text' holds null, expected text", "choose"
+        train({"text": None}, {"text": None}), "column 'text' holds null, expected text", "convert one with a --map"
     ),
     "empty-text": kept(train({"text": ""}, {"text": "a"}), ["", "a"]),
     "long-row": kept(train({"text": LONG}, {"text": "a"}), [LONG, "a"], tokens_cut=1_002 - LENGTH),
@@ -163,7 +163,7 @@ CASES: dict[str, Case] = {
     "mixed-json-text": refused(
         train({"text": "a"}, {"text": 5}, {"text": ["b"]}),
         "column 'text' holds JSON values of several types, expected text",
-        "--text-column: none of its columns fits",
+        "no column of this dataset fits --text-column",
     ),
     "numbers-csv": kept(
         {"train.csv": "text,label\n007,01\n0012.50,2\n"}, ["007", "0012.50"], label=[0, 1], names=("01", "2")

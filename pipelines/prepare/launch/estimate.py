@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from pipelines.prepare import runners
+from pipelines.prepare.launch import row_names
 from pipelines.prepare.launch.open_job import OpenJob, open_job, open_request
 from pipelines.prepare.launch.split_plans import find_unused, hub_requests, plan_splits
 from pipelines.prepare.layouts.packing import pack
@@ -94,7 +95,9 @@ def estimate(config: PrepareConfig) -> list[Estimate]:
     with tempfile.TemporaryDirectory(prefix="prep-tfrecords-") as folder:
         here = dataclasses.replace(request.config, output=dataclasses.replace(config.output, root=folder), beam_args=())
         opened = open_job(dataclasses.replace(request, config=here), runner=runners.local(), progress=Progress())
-        return [_of_split(plan, sample, opened) for plan, sample in plan_splits(opened, opened.job.splits).values()]
+        with row_names.by_file(opened):
+            planned = plan_splits(opened, opened.job.splits)
+        return [_of_split(plan, sample, opened) for plan, sample in planned.values()]
 
 
 def _of_split(plan: SplitPlan, sample: Sample, opened: OpenJob) -> Estimate:

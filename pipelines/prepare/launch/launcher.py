@@ -12,16 +12,12 @@ commit               dataset.commit    write the manifest
 import dataclasses
 import functools
 import logging
-import os
-import re
 import time
-
-import numpy as np
 
 from pipelines.prepare import runners, storage
 from pipelines.prepare.dataset import fingerprint, own_files, plan_files, receipts, reservation, source_record, tfds
 from pipelines.prepare.dataset.commit import check_error_rate, commit
-from pipelines.prepare.launch import split_plans
+from pipelines.prepare.launch import row_names, split_plans
 from pipelines.prepare.launch.appending import NothingNewError
 from pipelines.prepare.launch.built import Built
 from pipelines.prepare.launch.open_job import OpenJob, OpenRequest, open_job, open_request
@@ -35,10 +31,10 @@ from pipelines.prepare.shards import shard_maker
 from pipelines.prepare.sources.rows import selection
 from pipelines.prepare.storage import local_storage
 from pipelines.prepare.tokenize import engines
-from tfrecord_io.errors import FingerprintMismatchError, FormatError, OutputError, RowsRejectedError
+from tfrecord_io.errors import FingerprintMismatchError, FormatError, OutputError
 from tfrecord_io.format.json_fields import WRONG, count, mapping
 from tfrecord_io.manifest import Ledger, Manifest
-from tfrecord_io.shown import some, without_access
+from tfrecord_io.shown import some
 
 _log = logging.getLogger(__name__)
 
@@ -123,7 +119,7 @@ def _complete_dataset(request: OpenRequest) -> tuple[Manifest, int, int] | None:
 def _make_missing(request: OpenRequest, runner: Runner, *, watch: Watch) -> tuple[Manifest, int, int]:
     progress = Progress()
     opened = open_job(request, runner=runner, progress=progress)
-    try:
+    with row_names.by_file(opened):
         tasks = _plan(opened)
         receipts_of_tasks = receipts.find(opened.job, tasks)
         missing = [task for task, receipt in zip(tasks, receipts_of_tasks, strict=True) if receipt is None]
@@ -132,28 +128,9 @@ def _make_missing(request: OpenRequest, runner: Runner, *, watch: Watch) -> tupl
         doing, num_rows = f"making {some(len(missing), 'shard')}, reading", sum(task.num_rows for task in missing)
         with watch(doing, num_rows, progress):
             dataset = _run(opened, missing, runner, progress=progress)
-    except RowsRejectedError as error:
-        # Workers know a row only by its number in the split, and errors cross Beam as text. So replace, for example,
-        # `train[6]` with "row 7 of reviews.jsonl".
-        splits = "|".join(map(re.escape, sorted(opened.job.splits, key=len, reverse=True)))
-        cause = re.sub(rf"(?<![\w.-])({splits})\[(\d+)\]", lambda found: _row_of_file(opened, found), error.cause)
-        raise RowsRejectedError(cause, remedy=error.remedy) from error
     shards_of = {split: dataset.splits[split].by_task() for split in opened.job.splits}
     made, total = (sum(len(shards_of[task.split][task.index]) for task in part) for part in (missing, tasks))
     return dataset, made, total - made
-
-
-def _row_of_file(opened: OpenJob, found: re.Match[str]) -> str:
-    split = opened.job.splits[found[1]]
-    files, rows = opened.request.source.listing.splits.get(split.source_split, ()), split.groups.source_rows
-    if opened.identity["kind"] == "object" or len(files) != len(rows):
-        return found[0]
-    ends = np.cumsum(rows)
-    index = int(np.searchsorted(ends, int(found[2]), "right"))
-    paths = [without_access(file.path) for file in files]
-    names = list(map(os.path.basename, paths))
-    name = names[index] if names.count(names[index]) == 1 else paths[index]
-    return f"row {int(found[2]) - int(ends[index] - rows[index]) + 1:,} of {name}"
 
 
 def _plan(opened: OpenJob) -> list[ShardTask]:

@@ -23,7 +23,7 @@ from pipelines.prepare.sources.rows.unused_rows import NAMED_ROWS, RejectedRow, 
 from tfrecord_io import manifest
 from tfrecord_io.errors import ConfigError
 from tfrecord_io.schema import UNLABELLED
-from tfrecord_io.shown import some
+from tfrecord_io.shown import duration, some
 
 _MOST_PADDING = 0.9
 # Limit of the Hub per IP address in five minutes without a token: https://huggingface.co/docs/hub/rate-limits.
@@ -76,9 +76,9 @@ def _warn_of_requests(opened: OpenJob, planned: Mapping[str, Planned]) -> None:
             num_bytes += int(groups.stored_bytes.sum())
     if requests > _HUB_REQUESTS:
         _log.warning(
-            "reading the rows may take %.1f hours: it needs up to %s requests, and the Hub allows %s per IP address "
+            "reading the rows may take %s: it needs up to %s requests, and the Hub allows %s per IP address "
             "in five minutes; download the %.1f GB first with `hf download --repo-type dataset`",
-            requests / _HUB_REQUESTS / 12,
+            duration(requests / _HUB_REQUESTS * 300),
             f"{requests:,}",
             f"{_HUB_REQUESTS:,}",
             num_bytes / 1e9,

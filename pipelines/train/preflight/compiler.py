@@ -15,12 +15,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pipelines
-from pipelines.terminal.tables import duration
 from pipelines.train.config import TrainConfig
 from pipelines.train.errors import CompilerError, StepError
 from pipelines.train.preflight.tpu_slices import Slice
 from tfrecord_io import errors
 from tfrecord_io.errors import ConfigError
+from tfrecord_io.shown import duration
 
 # Prefixes of variables that select a real TPU for JAX or libtpu, or affect the compiler.
 _FOREIGN = ("TPU_", "LIBTPU_", "JAX_", "XLA_", "CLOUD_TPU_", "MEGASCALE_", "COLAB_TPU_")

@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pipelines.terminal import tables
-from pipelines.terminal.tables import duration
 from pipelines.train import setup
 from pipelines.train.config import TrainConfig
 from pipelines.train.errors import CompilerError, UnfitError
@@ -25,7 +24,7 @@ from pipelines.train.preflight.compiler import Compiled
 from pipelines.train.preflight.tpu_slices import Slice
 from pipelines.train.setup import TrainingSetup
 from pipelines.train.targets import Target
-from tfrecord_io.shown import some
+from tfrecord_io.shown import duration, some
 
 # Maximum ratio of the second batch to the first, since the first estimate may be far off.
 _LEAP = 16

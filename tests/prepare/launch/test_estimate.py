@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from pipelines.prepare.launch.estimate import Cost, compare
-from pipelines.terminal import tables
 from tests import building
 from tests.building import REVIEWS
+from tfrecord_io.shown import duration
 
 
 def planned(*options: object, dataset: Path = REVIEWS) -> list[dict[str, Any]]:
@@ -61,7 +61,7 @@ def test_people_see_tables_on_stdout_or_beside_json_on_stderr() -> None:
     [(0.04, "0.0 s"), (119.9, "119.9 s"), (720, "12 min"), (12_000, "3 h 20 min"), (4e6, "1,111 h 7 min")],
 )
 def test_durations_are_read_at_a_glance(seconds: float, shown: str) -> None:
-    assert tables.duration(seconds) == shown
+    assert duration(seconds) == shown
 
 
 def test_time_and_space_are_compared_with_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

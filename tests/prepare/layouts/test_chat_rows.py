@@ -305,16 +305,17 @@ WALKS = TEMPLATE.replace("{{ 'CALL ' + (call.function | tojson) }}", "{{ call.fu
         ),
     ],
 )
-def test_rows_of_which_none_can_be_used_are_told_the_first_one_s_reason_and_a_remedy(
+def test_if_no_row_can_be_used_plan_and_build_name_the_first_one_with_its_reason_and_a_remedy(
     row: Row, template: str, reason: str, words: str, remedy: str, tmp_path: Path
 ) -> None:
     options = _options(tmp_path)
     Path(options["chat_template"]).write_text(template)
     data = building.source(tmp_path / "in", train=[row])
-    found = building.command("build", data, *building.options(tmp_path / "out", **options)).error
-    assert f"{words_of(reason)} in 1" in found[0]
-    assert words in found[0]
-    assert remedy in found[1]
+    cause, advice = building.command("build", data, *building.options(tmp_path / "out", **options)).error
+    assert f"{words_of(reason)} in 1" in cause
+    assert words in cause
+    assert remedy in advice
+    assert building.command("plan", data, *building.options(tmp_path / "out", **options)).error == (cause, advice)
 
 
 def test_a_row_among_others_is_told_its_reason_too(tmp_path: Path) -> None:

@@ -118,21 +118,19 @@ def _require(config: SourceConfig, schema: pa.Schema, *, split: str, kind: str, 
         if _is_within_media(schema, name):
             raise ColumnError(
                 f"split {split!r}: column {name!r} holds the names of images or sounds, expected text",
-                remedy=f"{_NO_MEDIA}; choose a text column with --text-column: {_listing(schema, is_text)}",
+                remedy=f"{_NO_MEDIA}; {_choice('text', schema, is_text)}",
             )
         if not is_text(schema.field(name).type):
             raise ColumnError(
                 f"split {split!r}: column {name!r} holds {type_name(schema.field(name).type)}, expected text",
-                remedy=_RECORDS
-                if _is_frame(schema.field(name).type)
-                else f"choose a text column with --text-column: {_listing(schema, is_text)}",
+                remedy=_RECORDS if _is_frame(schema.field(name).type) else _choice("text", schema, is_text),
             )
     for purpose, name in inputs.nested.items():
         fits, expected = _NESTED[purpose]
         if not fits(schema.field(name).type):
             raise ColumnError(
                 f"split {split!r}: column {name!r} holds {type_name(schema.field(name).type)}, expected {expected}",
-                remedy=f"choose another --{purpose}-column: {_listing(schema, fits)}"
+                remedy=_choice(purpose, schema, fits)
                 if hasattr(config, f"{purpose}_column")
                 else "name a column of messages with --messages-column",
             )
@@ -199,7 +197,7 @@ def _kept_type(name: str, columns: Columns) -> Feature:
         raise ColumnError(
             f"column {name!r} holds {type_name(kind)}, expected numbers, strings, bytes, or vectors of numbers of one "
             "length",
-            remedy=f"leave --keep-column {name} out, or keep one of: {_listing(columns.arrow_schema, _dtype)}",
+            remedy=_choice("keep", columns.arrow_schema, _dtype),
         )
     return Feature(name=name, dtype=dtype, shape=shape, role="column", meaning="column of the source")
 
@@ -292,6 +290,8 @@ _NESTED: dict[Purpose, tuple[Callable[[pa.DataType], bool], str]] = {
 }
 
 
-def _listing(schema: pa.Schema, accepts: Callable[[pa.DataType], object]) -> str:
-    fitting = (field.name for field in schema if accepts(field.type) and not _is_within_media(schema, field.name))
-    return ", ".join(fitting) or "none of its columns fits"
+def _choice(purpose: str, schema: pa.Schema, accepts: Callable[[pa.DataType], object]) -> str:
+    fitting = [field.name for field in schema if accepts(field.type) and not _is_within_media(schema, field.name)]
+    if not fitting:
+        return f"no column of this dataset fits --{purpose}-column; convert one with a --map"
+    return f"choose another --{purpose}-column: {', '.join(fitting)}"

@@ -97,4 +97,4 @@ def test_a_field_that_is_not_there_is_answered_with_those_that_are(tmp_path: Pat
     assert cause == "split 'train' has no column 'translation.fr'"
     assert "translation.en, translation.de, meta.label, meta.id" in remedy
     outcome = building.command("plan", place, "--tokenizer", building.tokenizer(), "--text-column", "translation")
-    assert outcome.error[1] == "choose a text column with --text-column: translation.en, translation.de, meta.label"
+    assert outcome.error[1] == "choose another --text-column: translation.en, translation.de, meta.label"
