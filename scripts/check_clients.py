@@ -16,7 +16,7 @@ bundled examples in all layouts and exports, and these environments when a clien
     maxtext         MaxText with JAX for the CPU and TensorFlow, in Python 3.12, 3 GB
 
 A client is a program in scripts/clients. It prints figures, and fails if they differ from the shards. A client that
-passes prints a line for the table in docs/reference/clients.md. Exit status: 0 if none fails.
+passes prints a section of docs/reference/clients.md. Exit status: 0 if none fails.
 """
 
 import argparse
@@ -198,7 +198,7 @@ def _environment() -> dict[str, str]:
 
 
 def _passes(name: str, client: Client, work: pathlib.Path) -> bool:
-    """Run a client, and print a line of the table."""
+    """Run a client, and print its section of the page."""
     python = _python(work, client.environment)
     program = REPOSITORY / "scripts" / "clients" / client.program
     words = ([str(program), str(work), *client.arguments], ["-c", _VERSION, *client.packages.split()])
@@ -209,8 +209,8 @@ def _passes(name: str, client: Client, work: pathlib.Path) -> bool:
     if ended.returncode:
         print(f"FAILED  {name}\n{ended.stdout[-500:]}{ended.stderr[-2000:]}")
     else:
-        figures = "; ".join(ended.stdout.splitlines()).replace("|", r"\|")
-        print(f"| {name} | {versions.stdout.strip()} | {figures} |", flush=True)
+        figures = "\n".join(f"- {line}" for line in ended.stdout.splitlines())
+        print(f"## {name}\n\nWith {versions.stdout.strip()}:\n\n{figures}\n", flush=True)
     return ended.returncode == 0
 
 

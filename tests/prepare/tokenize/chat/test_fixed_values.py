@@ -176,7 +176,7 @@ def test_the_page_says_of_all_that_a_template_or_ready_function_sees_why_it_is_t
     page = (REPOSITORY / "docs/explanation/exactness.md").read_text(encoding="utf-8")
     section = page.partition("## Templates and ready functions")[2].partition("\n## ")[0]
     said: dict[str, set[str]] = {}
-    for kind, names in re.findall(r"^\| ([^|]+) \| ([^|]+) \| [^|]+ \|$", section, re.M):
+    for kind, names in re.findall(r"^- \*\*([\w ]+)\*\* ([^:]+):", section, re.M):
         said.setdefault(kind, set()).update(re.findall(r"`(\w+)`", names))
     made: Any = create_environment(DATE)
     seen = {
