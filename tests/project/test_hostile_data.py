@@ -169,6 +169,12 @@ CASES: dict[str, Case] = {
         {"train.csv": "text,label\n007,01\n0012.50,2\n"}, ["007", "0012.50"], label=[0, 1], names=("01", "2")
     ),
     "trailing-delimiter-csv": kept({"train.csv": "text,label\na,5,\nb,7,\n"}, ["a", "b"], label=[5, 7]),
+    "repeated-header-csv": kept(
+        {"train.csv": "text,label,text\na,5,b\nc,7,d\n"},
+        ["a", "c"],
+        label=[5, 7],
+        said="several columns are named 'text': the first is used; pandas renames the next to 'text.1'",
+    ),
     "long-rows-csv": refused(
         {"train.csv": "text,label\nwell, yes,5\nb,7\n"},
         "train.csv: rows have more cells than the header has names",
@@ -416,7 +422,10 @@ def test_hostile_data_has_the_documented_outcome(tmp_path: Path, tokenizer: Any,
         assert outcome.status == 1
         assert f"rows cannot be used (train: {', '.join(counts)})" in outcome.error[0]
         assert outcome.error[0].startswith(f"{bad} of ")
-        assert outcome.error[1] == "correct or filter such rows, or allow a share of them with --max-error-rate"
+        remedy, _, keep_words = outcome.error[1].partition("; ")
+        assert remedy == "correct or filter such rows, or allow a share of them with --max-error-rate"
+        is_csv = any(path.suffix == ".csv" for path in (tmp_path / "data").iterdir())
+        assert ("keep_default_na=false" in keep_words) == (is_csv and {"text_null", "label_null"} >= {*case.reasons})
         assert {path.name for path in tmp_path.glob("out/*")} <= {".prep"}
         outcome = build(tmp_path, case.files, **case.options, max_error_rate=0.95)
     assert outcome.status == 0, outcome.err

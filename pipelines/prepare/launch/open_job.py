@@ -22,7 +22,12 @@ from pipelines.prepare.plan.planning import ShardSpec
 from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.runners.runner import Runner
 from pipelines.prepare.sources.columns import chats
-from pipelines.prepare.sources.columns.column_planning import complete_from_manifest, plan_columns, plan_types
+from pipelines.prepare.sources.columns.column_planning import (
+    complete_from_manifest,
+    plan_columns,
+    plan_types,
+    repeated_in_header,
+)
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, Inputs
 from pipelines.prepare.sources.resolve import reader_options
 from pipelines.prepare.sources.resolve.library import LateKeysError
@@ -195,8 +200,11 @@ def find_source(
         return opened, None
     needed = selection.needed_source_splits(config, list(opened.listing.splits))
     types = {name: opened.columns[name] for name in needed}
-    plan = plan_types(config, types, kind=opened.listing.identity["kind"], inputs=inputs)
+    kind = opened.listing.identity["kind"]
+    plan = plan_types(config, types, kind=kind, inputs=inputs)
     used = (*plan.names, *filter(None, (config.hold_out_by,)))
+    for name in sorted(repeated_in_header(types.values(), kind=kind) & {*used}):
+        _log.warning("several columns are named %r: the first is used; pandas renames the next to '%s.1'", name, name)
     if plan.chats and (unused := chats.unused(types.values(), used)):
         _log.warning("conversations are %s; columns not used: %s", plan.chats, unused, extra={"shown": "note: "})
     return opened, plan

@@ -1,4 +1,4 @@
-"""Name rejected rows by file and line.
+"""Complete the error of rejected rows with facts that only the launcher knows.
 
 Workers know a row only by its number in the split, and errors cross Beam as text. So the launcher replaces, for
 example, `train[6]` in an error with "row 7 of reviews.jsonl".
@@ -15,6 +15,11 @@ from pipelines.prepare.launch.open_job import OpenJob
 from tfrecord_io.errors import RowsRejectedError
 from tfrecord_io.shown import without_access
 
+_NULL_WORDS = (
+    "pandas reads empty cells and words such as NA, None and null as null; to keep such words as text, add "
+    "--source-option keep_default_na=false"
+)
+
 
 @contextlib.contextmanager
 def by_file(opened: OpenJob) -> Iterator[None]:
@@ -26,7 +31,10 @@ def by_file(opened: OpenJob) -> Iterator[None]:
         cause = re.sub(
             rf"(?<![\w.-])({splits})\[(\d+)\]", lambda match: _row_of_file(opened, match[1], int(match[2])), error.cause
         )
-        raise RowsRejectedError(cause, remedy=error.remedy) from error
+        remedy = error.remedy
+        if opened.identity["kind"] in ("csv", "tsv") and " is null" in cause:
+            remedy += f"; {_NULL_WORDS}"
+        raise RowsRejectedError(cause, remedy=remedy) from error
 
 
 def _row_of_file(opened: OpenJob, split_name: str, row: int) -> str:

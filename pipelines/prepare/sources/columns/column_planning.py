@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 import pyarrow as pa
@@ -134,6 +134,11 @@ def _require(config: SourceConfig, schema: pa.Schema, *, split: str, kind: str, 
                 if hasattr(config, f"{purpose}_column")
                 else "name a column of messages with --messages-column",
             )
+
+
+def repeated_in_header(columns: Iterable[Columns], *, kind: str) -> set[str]:
+    """Return the names that occur several times in a CSV header. pandas renames the second `text` to `text.1`."""
+    return {name for known in columns for name in known if kind in _SEPARATED and f"{name}.1" in known}
 
 
 def _missing_remedy(missing: Sequence[str], *, schema: pa.Schema, kind: str, of_texts: bool) -> str:
