@@ -183,7 +183,7 @@ class ChatEncoder(_LearningEncoder):
             full_lengths=of_rows,
             tokens_cut=tokens_cut,
             owners=owners[kept] if several else None,
-            details=rendered.details,
+            details={**rendered.details, **_other_roles(rows.nested["messages"], reasons)},
         )
 
     def _encoded(
@@ -240,6 +240,17 @@ def cuts(roles: Sequence[str], *, side: Side) -> list[np.ndarray]:
         questions = [at for at, role in enumerate(roles) if role == "user"]
         kept = [np.concatenate([places[:opening], places[at:]]) for at in reversed(questions)]
     return [indices for indices in kept if len(indices) < len(roles)]
+
+
+def _other_roles(messages: pa.Array, reasons: np.ndarray) -> dict[int, str]:
+    """Return the roles in each row without an answer, if none is `assistant`."""
+    rows = np.flatnonzero(reasons == "no_assistant")
+    roles = [sorted({str(message["role"]) for message in row}) for row in objects_of(messages.take(pa.array(rows)))]
+    return {
+        int(at): f"the roles are {', '.join(names)}"
+        for at, names in zip(rows, roles, strict=True)
+        if "assistant" not in names
+    }
 
 
 CHAT = Layout(open_encoder=_open_encoder, inputs=_inputs)

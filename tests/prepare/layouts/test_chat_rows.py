@@ -297,6 +297,13 @@ WALKS = TEMPLATE.replace("{{ 'CALL ' + (call.function | tojson) }}", "{{ call.fu
             "correct the JSON",
         ),
         (
+            {"messages": [{"role": "User", "content": "q"}, {"role": "bot", "content": "a"}]},
+            TEMPLATE,
+            "no_assistant",
+            "row 1 of train.jsonl: the roles are User, bot",
+            "an answer to learn, with the role assistant",
+        ),
+        (
             {"instruction": "q", "output": "a", "history": [["one"]]},
             TEMPLATE,
             "role_missing",
