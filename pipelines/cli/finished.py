@@ -78,7 +78,7 @@ def verify(dataset: str, repair: bool, source: str | None, functions: Any, run_s
 
     manifest = own_files.require_manifest(dataset)
     consent = Consent(source=source, functions=functions_of(functions), run_stored=run_stored)
-    with local_storage.held(dataset, work_folder=".prep") if repair else contextlib.nullcontext():
+    with local_storage.locked(dataset) if repair else contextlib.nullcontext():
         damaged = []
         for checked in verifying.verify_files(dataset, manifest):
             if checked.problem:

@@ -199,7 +199,7 @@ def test_local_files_need_no_module_of_remote_storage(tmp_path: Path) -> None:
         "from pipelines.prepare import storage\n"
         "from pipelines.prepare.storage import local_storage\n"
         "path = storage.join(sys.argv[1], 'deep', 'file')\n"
-        "with local_storage.held(sys.argv[1], work_folder='.prep'):\n"
+        "with local_storage.locked(sys.argv[1]):\n"
         "    storage.write_bytes(path, b'x', replacing=storage.versions([path]).get(path))\n"
         "assert (storage.read_bytes(path), storage.size(path), storage.exists(path)) == (b'x', 1, True)\n"
         "assert list(storage.read_folder(sys.argv[1])) == ['deep/file']\n"

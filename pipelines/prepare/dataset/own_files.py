@@ -8,11 +8,11 @@ import re
 
 from pipelines.prepare import storage
 from pipelines.prepare.dataset import tfds
+from pipelines.prepare.storage.local_storage import WORK_FOLDER as WORK_FOLDER
 from tfrecord_io import manifest
 from tfrecord_io.errors import ManifestError
 from tfrecord_io.manifest import Generation, Manifest
 
-WORK_FOLDER = ".prep"
 FOLDERS = ("tokenizer", "rejected", "index")
 OWN_FILES = (manifest.FILE_NAME, *tfds.NAMES, *FOLDERS)
 FORMER = re.compile(r"manifest-\d+\.json")

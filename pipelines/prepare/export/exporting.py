@@ -84,7 +84,7 @@ def export(root: str, settings: ExportSettings, *, watch: Watch = unwatched) -> 
     # Worker processes may have a different current folder.
     root, output = (storage.local_path(path) or path.rstrip("/") for path in (root, settings.output))
     job = _Job(root=root, manifest=manifest, settings=dataclasses.replace(settings, output=output))
-    with local_storage.held(output, work_folder=WORK_FOLDER):
+    with local_storage.locked(output):
         job.claim()
         kept = job.finished()
         missing = [task for task in job.tasks if task.shard.name not in kept]
@@ -95,7 +95,7 @@ def export(root: str, settings: ExportSettings, *, watch: Watch = unwatched) -> 
                 work = Work(
                     function=export_shard,
                     tasks=missing,
-                    processes=here.number(len(missing), task_bytes=largest, wanted=settings.workers),
+                    processes=here.num_processes(len(missing), task_bytes=largest, wanted=settings.workers),
                     name="export",
                     place=f"{output} {job.work}",
                 )

@@ -158,7 +158,7 @@ def _compare(
     has_secrets = any(split.reader.addresses for split in splits.values())
     try:
         for function, tasks in rounds:
-            most = here.number(len(tasks), task_bytes=_TASK_BYTES, wanted=config.workers)
+            most = here.num_processes(len(tasks), task_bytes=_TASK_BYTES, wanted=config.workers)
             work = Work(
                 function=functools.partial(function, comparison),
                 tasks=tasks,

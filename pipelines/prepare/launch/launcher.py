@@ -62,7 +62,7 @@ def _build(config: PrepareConfig, *, watch: Watch) -> Built:
         # Remote workers may have another current folder.
         config, root = dataclasses.replace(config, output=dataclasses.replace(config.output, root=folder)), folder
     request = open_request(config)
-    with local_storage.held(root, work_folder=own_files.WORK_FOLDER):
+    with local_storage.locked(root):
         reservation.check(root, items=request.early_items(), overwrite=config.overwrite, former=request.former)
         try:
             dataset, made, kept = _complete_dataset(request) or _make_missing(request, runner, watch=watch)

@@ -1,37 +1,24 @@
 """Import Arrow and Numba without optional packages."""
 
+import contextlib
 import sys
-import threading
 import warnings
+from collections.abc import Iterator
 
 import numpy as np
 
 
-class _Without:
-    def __init__(self, *names: str) -> None:
-        self._names, self._thread = names, threading.get_ident()
-
-    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
-        if name in self._names and threading.get_ident() == self._thread:
-            raise ModuleNotFoundError(name, name=name)
-
-    def __enter__(self) -> None:
-        sys.meta_path.insert(0, self)
-
-    def __exit__(self, *_: object) -> None:
-        sys.meta_path.remove(self)
-
-
-def keep_pandas_out() -> None:
-    """Hide pandas from pyarrow, which would import it for its first array (0.15 s of CPU time, 35 MB).
-
-    Afterwards, pyarrow treats pandas objects as plain sequences.
-    """
-    import pyarrow as pa
-
-    with _Without("pandas"):
-        pa.array([0])
-        pa.array(pa.array([0]).to_numpy())
+@contextlib.contextmanager
+def without(*names: str) -> Iterator[None]:
+    """Within the context, let imports of these modules fail as if they were not installed."""
+    hidden = {name: sys.modules[name] for name in names if name in sys.modules}
+    sys.modules.update(dict.fromkeys(names))  # type: ignore[arg-type]  # None marks a missing module
+    try:
+        yield
+    finally:
+        for name in names:
+            del sys.modules[name]
+        sys.modules.update(hidden)
 
 
 def start_numba() -> None:
@@ -40,13 +27,21 @@ def start_numba() -> None:
     Only user functions could need them.
     """
     warnings.filterwarnings("ignore", message="Numba extension module 'awkward")
-    with _Without("awkward", "scipy"):
+    with without("awkward", "scipy"):
         from tfrecord_io.codec import kernels
 
         kernels.lowest_bit(np.uint64(1))
 
 
 def start_worker() -> None:
-    """Start Arrow and Numba in a worker that runs no user code."""
-    keep_pandas_out()
+    """Start Numba and Arrow in a worker that runs no user code.
+
+    pyarrow would import pandas for its first array (0.15 s of CPU time, 35 MB). Afterwards, it treats pandas objects as
+    plain sequences.
+    """
+    import pyarrow as pa
+
     start_numba()
+    with without("pandas"):
+        pa.array([0])
+        pa.array(pa.array([0]).to_numpy())

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class Counts(NamedTuple):
-    """Numbers of processed rows and tokens, written bytes, and finished shards."""
+    """Processed rows and tokens, written bytes, and finished shards."""
 
     rows: int = 0
     tokens: int = 0
@@ -53,12 +53,12 @@ class Progress:
             return notes
 
 
-# Called with the activity, the number of rows and the counters; the returned context is open while tasks run.
+# Called with a name of the activity, its total of rows, and the counters; the context is open while tasks run.
 Watch = Callable[[str, int, Progress], contextlib.AbstractContextManager[None]]
 
 
 def unwatched(doing: str, num_rows: int, progress: Progress) -> contextlib.AbstractContextManager[None]:
-    """Return a context that shows no progress; a `Watch`."""
+    """Return a context that shows no progress. Implements `Watch`."""
     return contextlib.nullcontext()
 
 

@@ -4,7 +4,7 @@ import collections
 import concurrent.futures
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeVar
+from typing import TypeVar
 
 POLL_SECONDS = 0.25
 
@@ -28,18 +28,11 @@ def in_background(function: Callable[[], Result]) -> concurrent.futures.Future[R
     return done
 
 
-def wait_for(*results: concurrent.futures.Future[Any]) -> None:
-    """Wait for all results, or raise the first error at once.
-
-    It waits in short steps, because an interrupt in another thread does not wake this one.
-    """
-    waiting: set[concurrent.futures.Future[Any]] = {*results}
-    while waiting:
-        done, waiting = concurrent.futures.wait(
-            waiting, timeout=POLL_SECONDS, return_when=concurrent.futures.FIRST_EXCEPTION
-        )
-        for future in done:
-            future.result()
+def wait_for(future: concurrent.futures.Future[Result]) -> Result:
+    """Return a future's result, or raise its error. Waiting in short steps lets an interrupt end it."""
+    while not concurrent.futures.wait([future], timeout=POLL_SECONDS).done:
+        pass
+    return future.result()
 
 
 def ordered_map(function: Callable[[Item], Result], items: Iterable[Item], *, threads: int) -> Iterator[Result]:

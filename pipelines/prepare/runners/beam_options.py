@@ -55,12 +55,12 @@ def check(beam_args: Sequence[str], *, root: str) -> None:
 
 
 def is_direct(options: PipelineOptions) -> bool:
-    """Return whether the job runs in this process, without opening a port."""
+    """Return whether the chosen runner runs jobs in this process, without opening a port."""
     return runner_name(options) in _DIRECT
 
 
 def open_pipeline(options: PipelineOptions) -> beam.Pipeline:
-    """Return an empty pipeline. Raises: ConfigError if the runner refuses the options."""
+    """Return an empty Beam pipeline. Raises: ConfigError if the runner refuses the options."""
     # FnApiRunner instead of Beam's DirectRunner, which would download a Go binary.
     runner = FnApiRunner() if is_direct(options) else None
     try:
@@ -70,7 +70,7 @@ def open_pipeline(options: PipelineOptions) -> beam.Pipeline:
 
 
 def runner_name(options: PipelineOptions) -> str | None:
-    """Return the runner's full name, also for a short name such as `flink`."""
+    """Return the chosen runner's full name, also if it was given as a short name such as `flink`; None by default."""
     chosen: str | None = options.view_as(StandardOptions).runner
     for name in StandardOptions.KNOWN_RUNNER_NAMES:
         if chosen and chosen.lower() in (name.lower(), name.lower().removesuffix("runner")):
@@ -79,7 +79,7 @@ def runner_name(options: PipelineOptions) -> str | None:
 
 
 def parse(beam_args: Sequence[str], *, workers: int | None = None) -> PipelineOptions:
-    """Parse Beam's options. Raises: ConfigError."""
+    """Parse Beam's arguments. `workers`: a job service's number; by default, one per core. Raises: ConfigError."""
     names = {arg.partition("=")[0] for arg in beam_args}
     defaults = {}
     if names & {"--runner", "--job_endpoint"} and "--job-server-timeout" not in names:

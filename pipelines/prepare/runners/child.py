@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import multiprocessing
 import signal
 import sys
@@ -45,27 +46,22 @@ class Child:
     def __init__(
         self, *, target: Callable[..., None] | None = None, function: Callable[[Any, Progress], Any] | None = None
     ) -> None:
-        """Start a stem that runs `target`, a forked child that runs `function`, or, by default, a reusable child.
+        """Start a fork server that runs `target`, a forked child that runs `function`, or else a reusable child.
 
         The module `here` describes them.
         """
-        self.is_stem = target is not None
+        self.is_fork_server = target is not None
         self.is_reusable = target is None and function is None
+        context: Any = multiprocessing.get_context("spawn" if function is None else "fork")
+        self.pipe, theirs = context.Pipe()
+        serve = target or child_process.serve
+        # A fork server must not be a daemon: daemons cannot have children.
+        new_process = functools.partial(context.Process, target=serve, daemon=target is None)
         if function is not None:
-            forking = multiprocessing.get_context("fork")
-            self.pipe, theirs = forking.Pipe()
-            self.process: multiprocessing.process.BaseProcess = forking.Process(
-                target=child_process.serve, args=(theirs, None, function), daemon=True
-            )
+            self.process = new_process(args=(theirs, None, function))
             self.process.start()
         else:
-            context = multiprocessing.get_context("spawn")
-            self.pipe, theirs = context.Pipe()
-            most_memory = max(_LEAST_MEMORY, memory_bytes() // 2)
-            # A stem must not be a daemon: daemons cannot have children.
-            self.process = context.Process(
-                target=target or child_process.serve, args=(theirs, most_memory), daemon=target is None
-            )
+            self.process = new_process(args=(theirs, max(_LEAST_MEMORY, memory_bytes() // 2)))
             _spawn(self.process)
         theirs.close()
 
@@ -77,7 +73,7 @@ class Child:
         self._function = function
 
     def receive(self, progress: Progress) -> child_process.Answer | None:
-        """Receive a report, and add its counts to `progress`. Return the answer, or None if the task still runs.
+        """Receive one message, and add its counts to `progress`. Return the answer, or None if the task still runs.
 
         Raises: WorkerDiedError if the process has died.
         """
@@ -91,9 +87,9 @@ class Child:
         return received
 
     def stop(self) -> None:
-        """Make the process end, without waiting. A stem first kills its children."""
+        """Make the process end, without waiting. A fork server first kills its children."""
         self.pipe.close()
-        if not self.is_stem:
+        if not self.is_fork_server:
             self.process.kill()
 
     def end(self) -> None:

@@ -27,7 +27,7 @@ Answer = tuple[Any, Exception | None, str]  # result, error, traceback
 
 
 def begin(most_memory: int) -> None:
-    """Set up this child process. Allocating more than `most_memory` bytes will then raise MemoryError."""
+    """Set up this child process: signals, garbage collection, and a limit of `most_memory` bytes (MemoryError)."""
     signal.signal(signal.SIGPROF, signal.SIG_DFL)  # this signal ends the process, see `tokenize.chat.renderer`
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # after an interrupt, the launcher ends this process
     gc.set_threshold(2_000_000, 50, 100)  # as in the command's process
@@ -40,7 +40,7 @@ def begin(most_memory: int) -> None:
 def serve(pipe: Connection, most_memory: int | None, function: Callable[[Any, Progress], Any] = max) -> None:
     """Run tasks from a pipe until the launcher closes it.
 
-    `most_memory`: limit in bytes; None for a forked process, which is set up already and always runs `function`.
+    `most_memory`: see `begin`; None for a forked process, which has a limit and always runs `function`.
     """
     if most_memory is not None:
         begin(most_memory)

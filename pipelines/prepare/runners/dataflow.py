@@ -65,16 +65,16 @@ def check(options: PipelineOptions, *, root: str) -> None:
     storage.list_names(cloud.temp_location or cloud.staging_location)
 
 
-def prepare(options: PipelineOptions, *, name: str, work: str, folder: str) -> None:
-    """Set missing options: the packages for workers, and a job name from `name` and a digest of `work`.
+def prepare(options: PipelineOptions, *, name: str, place: str, folder: str) -> None:
+    """Set missing options: the packages for workers, and the job's name.
 
-    `folder`: see `shipping.ship`. Raises: ConfigError if this package cannot be sent to workers.
+    `name`, `place`: see `Work`. `folder`: see `ship`. Raises: ConfigError if this package cannot be sent to workers.
     """
     shipping.ship(options.view_as(SetupOptions), options.view_as(WorkerOptions), folder)
     options.view_as(DebugOptions).add_experiment(_EXPERIMENT)
     cloud = options.view_as(GoogleCloudOptions)
     if not cloud.job_name:  # the service does not run two jobs of the same name at once
-        digest = hashlib.sha256(work.encode()).hexdigest()[:12]
+        digest = hashlib.sha256(place.encode()).hexdigest()[:12]
         room = _LONGEST_NAME - len(f"{NAMESPACE}--{digest}")
         shown = re.sub("[^a-z0-9]+", "-", name.lower())[:room].strip("-")
         cloud.job_name = "-".join(filter(None, (NAMESPACE, shown, digest)))
@@ -92,7 +92,7 @@ class Monitor:
         self._ended = threading.Event()
 
     def follow(self, result: Any) -> None:
-        """Show a link to the job, and report its progress from a thread."""
+        """Show a link to the submitted job `result`, a Beam PipelineResult, and report its progress from a thread."""
         self._job_id = result.job_id()
         self._progress.post_note(
             f"Dataflow job {self._job_id}: https://console.cloud.google.com/dataflow/jobs/{self._region}/"

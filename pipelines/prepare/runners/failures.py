@@ -74,7 +74,7 @@ class Reported(Exception):
 
 
 def from_text(text: str) -> PrepError:
-    """Return the PrepError in a runner's message, or one that explains it."""
+    """Return the PrepError that a runner's message `text` contains, or one that explains the message."""
     rest = text.partition(_ERROR_PREFIX)[2]
     with contextlib.suppress(json.JSONDecodeError):  # runners may cut long messages
         facts, _ = json.JSONDecoder().raw_decode(rest)

@@ -1,8 +1,8 @@
 """The default runner: local worker processes, with results in the order of the tasks.
 
-A single child is spawned. On Linux, several are forked from a stem: a spawned child that gets all tasks and does the
-imports once, so 16 children start ten times as fast. Forking is safe: the stem runs no Python thread, and OpenBLAS and
-jemalloc stop theirs around a fork. Children end with the launcher. On Linux, their memory is limited.
+A single child is spawned. On Linux, several are forked from a fork server: a spawned child that gets all tasks and
+imports once, so 16 children start ten times as fast. Forking is safe: the server runs no Python thread, and OpenBLAS
+and jemalloc stop theirs around a fork. Children end with the launcher. On Linux, their memory is limited.
 """
 
 from __future__ import annotations
@@ -72,11 +72,11 @@ def run(
 
     If `processes` is 0, or this process is a daemon of `multiprocessing`, tasks run in this process. After an error, no
     further task begins, and the error is raised when the running tasks have ended. If an outside signal ends a child,
-    its task runs once more. With one process, the child is kept for the next call. The stem calls the function's method
-    `prepare`, if any, before it forks.
+    its task runs once more. With one process, the child is kept for the next call. The fork server first calls the
+    function's method `prepare`, if any.
 
-    Raises: errors of the function; WorkerDiedError with a child's task if it died, or with the first task if the stem
-        died.
+    Raises: errors of the function; WorkerDiedError with the task of the child that died, or the first task if the fork
+        server died.
     """
     progress = progress or Progress()
     if not processes or multiprocessing.current_process().daemon:
@@ -85,13 +85,13 @@ def run(
     if processes == 1 or not _FORKS:
         return _deal(tasks, pickled, lambda: _take_idle() or Child(), processes=processes, progress=progress)
     end_idle()  # an idle child may hold 100 MB
-    stem_task = (tasks, processes)
+    all_tasks = (tasks, processes)
     try:
         results: list[Result]
-        (results,) = _deal([stem_task], pickled, lambda: Child(target=_serve_stem), processes=1, progress=progress)
+        (results,) = _deal([all_tasks], pickled, lambda: Child(target=_serve_forks), processes=1, progress=progress)
         return results
     except WorkerDiedError as died:
-        if died.task is stem_task:
+        if died.task is all_tasks:
             raise WorkerDiedError(tasks[0], died.exit_code) from None
         raise
 
@@ -157,16 +157,16 @@ def _dismiss(busy: Sequence[Child], free: Sequence[Child]) -> None:
         child.end()
 
 
-def number(
-    tasks: int, *, task_bytes: int, wanted: int | None, default: int | None = None, threaded: bool = False
+def num_processes(
+    num_tasks: int, *, task_bytes: int, wanted: int | None, default: int | None = None, threaded: bool = False
 ) -> int:
     """Return the number of child processes for tasks of `task_bytes` each; 0 to run them in this process.
 
     `wanted`: the user's number. Without it, `default` or the number of cores, limited by memory. Children that save no
     time are left out: for 4 tasks, 3 take as long as 2. `threaded`: this process can use all cores.
     """
-    children = min(tasks, wanted or default or cores())
-    if children <= 1 or tasks * task_bytes < (_THREADED_BYTES if threaded else _SMALL_BYTES):
+    children = min(num_tasks, wanted or default or cores())
+    if children <= 1 or num_tasks * task_bytes < (_THREADED_BYTES if threaded else _SMALL_BYTES):
         return 0
     room = max(1, int(_SHARE_OF_MEMORY * memory_bytes() / (_CHILD_BYTES + 3 * task_bytes)))
     if wanted is None and room < children:
@@ -176,8 +176,8 @@ def number(
             *(some(room, "worker"), children, 100 * _SHARE_OF_MEMORY, memory_bytes() / 1e9),
         )
         children = room
-    rounds = math.ceil(tasks / children)
-    children = math.ceil(tasks / rounds)
+    rounds = math.ceil(num_tasks / children)
+    children = math.ceil(num_tasks / rounds)
     return children if children > 1 else 0
 
 
@@ -213,7 +213,7 @@ def _take_idle() -> Child | None:
     return None
 
 
-def _serve_stem(pipe: Connection, most_memory: int) -> None:
+def _serve_forks(pipe: Connection, most_memory: int) -> None:
     child_process.begin(most_memory)
     channel = child_process.Channel(pipe)
     launcher = multiprocessing.parent_process()

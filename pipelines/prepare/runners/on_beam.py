@@ -25,6 +25,7 @@ from apache_beam.metrics import Metrics
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.utils import shared
 
+from pipelines.prepare.process.imports import without
 from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.process.threads import in_background, wait_for
 from pipelines.prepare.runners import beam_options, dataflow, failures, shipping
@@ -56,9 +57,9 @@ class OnBeam:
         job_id = uuid.uuid4().hex
         with tempfile.TemporaryDirectory(prefix="prep-tfrecords-") as folder:
             if on_dataflow:
-                dataflow.prepare(options, name=work.name, work=work.place, folder=folder)
+                dataflow.prepare(options, name=work.name, place=work.place, folder=folder)
             pipeline = beam_options.open_pipeline(options)
-            with _without_ipython():
+            with without("IPython"):  # in a notebook, Beam would import its interactive mode, which fails with pandas 3
                 add_steps(pipeline, work, job_id=job_id)
             monitor = None
             if on_dataflow:
@@ -107,17 +108,6 @@ def _require_done(result: Any, monitor: dataflow.Monitor | None) -> None:
     state = result.wait_until_finish() or result.state
     if state != "DONE":
         raise PrepError(f"the job ended in the state {state}, expected DONE", remedy=failures.AGAIN)
-
-
-@contextlib.contextmanager
-def _without_ipython() -> Iterator[None]:
-    # In a notebook, Beam would import its interactive mode, which fails with pandas 3.
-    hidden = {name: sys.modules[name] for name in ("IPython",) if name in sys.modules}
-    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None marks a missing module
-    try:
-        yield
-    finally:
-        sys.modules.update(hidden)
 
 
 class _Stderr:
@@ -174,7 +164,7 @@ class Call(beam.DoFn):
         self._function = self._shared.acquire(lambda: self._function)
 
     def process(self, task: Any) -> Iterator[None]:
-        """Run a task, then yield None. Raises: Reported for a PrepError."""
+        """Run a task, then yield None. Raises: Reported for the task's PrepError."""
         progress = _jobs.get(self._job_id, Progress())  # a remote worker's own Progress is never read
         if progress is None:
             raise InterruptedError("the job was interrupted")

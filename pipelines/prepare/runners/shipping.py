@@ -60,8 +60,8 @@ def require_versions(expected: Mapping[str, str]) -> None:
 def ship(setup: Any, worker: Any, folder: str) -> None:
     """Add the packages for workers to Beam's SetupOptions `setup`, unless the user has chosen packages or an image.
 
-    `worker`: Beam's WorkerOptions. `folder`: for the packages; it must exist until the job is submitted. Raises:
-    ConfigError if this package cannot be sent.
+    `worker`: Beam's WorkerOptions. `folder`: local folder for the packages, needed until the job is submitted.
+    Raises: ConfigError if this package cannot be sent.
     """
     if setup.setup_file or setup.extra_packages or worker.sdk_container_image or worker.worker_harness_container_image:
         return

@@ -57,7 +57,9 @@ def make(
         is_local = storage.local_path(job.root) is not None
         # For a bucket, two processes per core: one makes a shard while the other uploads one.
         default, threaded = cores() if is_local else 2 * cores(), is_local and encoder.concurrent
-        processes = here.number(len(keys), task_bytes=task_bytes, wanted=workers, default=default, threaded=threaded)
+        processes = here.num_processes(
+            len(keys), task_bytes=task_bytes, wanted=workers, default=default, threaded=threaded
+        )
         threads = max(1, cores() // max(1, processes))
         maker = ShardMaker(job, threads, _packed(encoder) if processes else b"", encoder=None if processes else encoder)
     place = f"{job.root} {job.work_path()}"

@@ -5,7 +5,7 @@
               └── object_storage      other services, through fsspec
 
 Writes are atomic, transient errors are retried, and listings leave out temporary files. Every function may raise
-OutputError. Functions that read raise FileNotFoundError; `storage_errors` turns all other errors into a PrepError.
+OutputError, and those that read FileNotFoundError; `storage_errors` turns other errors into a PrepError.
 """
 
 import contextlib
@@ -39,17 +39,17 @@ def join(root: str, *parts: str) -> str:
 
 
 def file_system(path: str) -> tuple[Any, str]:
-    """Return an address's fsspec file system, and the path in it. Raises: ConfigError if it is invalid."""
+    """Return the fsspec file system of an address, and the path in it. Raises: ConfigError if it is invalid."""
     fs, inner = store_of(path).open_fs(path)
     return fs, inner
 
 
-def describe(path: str, *, passes: Callable[[BaseException], bool] = storage_errors.is_transient) -> dict[str, Any]:
-    """Return the metadata of a remote file or folder.
+def describe(path: str, *, retry_if: Callable[[BaseException], bool] = storage_errors.is_transient) -> dict[str, Any]:
+    """Return a remote file's or folder's metadata, as fsspec's `info`. `retry_if(error)`: whether to try again.
 
-    Errors that `passes` accepts are retried. Raises: FileNotFoundError; errors of the service's library.
+    Raises: FileNotFoundError; errors of the service's library.
     """
-    return dict(store_of(path).info(path, passes=passes))
+    return dict(store_of(path).info(path, retry_if=retry_if))
 
 
 def exists(path: str) -> bool:
@@ -72,7 +72,7 @@ def sizes(folder: str) -> dict[str, int]:
 
 
 def free_bytes(folder: str) -> int | None:
-    """Return the free bytes on a folder's disk, or None for a remote folder. It need not exist."""
+    """Return the free bytes on a folder's disk, or None for a remote folder. The folder need not exist."""
     if (existing := local_path(folder)) is None:
         return None
     existing = os.path.abspath(existing)
@@ -106,7 +106,7 @@ def read_bytes(path: str, *, most_bytes: int = _MOST_BYTES) -> bytes:
 
 
 def read_folder(folder: str) -> dict[str, bytes]:
-    """Return all files below a folder, by relative path. Raises: FormatError if they exceed 256 MiB."""
+    """Return the content of all files below a folder, by relative path. Raises: FormatError if it exceeds 256 MiB."""
     contents: dict[str, bytes] = {}
     folders = [""]
     for inner in folders:  # the loop appends to the list
@@ -120,7 +120,7 @@ def read_folder(folder: str) -> dict[str, bytes]:
 
 
 def read_many(paths: Sequence[str]) -> list[bytes | None]:
-    """Return the contents of files, None for a missing one. Remote files are read concurrently."""
+    """Return the content of each file, None if it is missing. Remote files are read concurrently."""
 
     def read(path: str) -> bytes | None:
         try:
@@ -134,7 +134,7 @@ def read_many(paths: Sequence[str]) -> list[bytes | None]:
 
 @contextlib.contextmanager
 def read_stream(path: str) -> Iterator[BinaryIO]:
-    """Open a file for reading."""
+    """Yield a file that is open for reading."""
     local = local_path(path)
     with reading(path):
         opened = _open_remote(path) if local is None else os.fdopen(local_storage.open_file(local), "rb")
@@ -167,7 +167,7 @@ def _open_remote(path: str) -> BinaryIO:
 
 
 def versions(paths: Sequence[str]) -> dict[str, int]:
-    """Return each file's version for `write_atomic`, 0 if missing; {} if the storage has no versions."""
+    """Return each file's version number, by path; 0 if it is missing. {} if the storage has no versions."""
     if not paths or bucket_of(paths[0]) is None:
         return {}
     with reading(paths[0]):
@@ -175,7 +175,7 @@ def versions(paths: Sequence[str]) -> dict[str, int]:
 
 
 def pinned(path: str, version: str) -> dict[str, str]:
-    """Return the arguments of `cat_file` that select a version of a remote file; {} if the storage has no versions."""
+    """Return the arguments of fsspec's `cat_file` that select a version; {} if the storage has no versions."""
     return dict(store_of(path).pinned(version)) if bucket_of(path) else {}
 
 
@@ -211,14 +211,14 @@ def write_atomic(path: str, chunks: Iterable[Any], *, inside: str | None = None,
 
 
 def delete(path: str, *, inside: str | None = None) -> None:
-    """Delete a file, a link, or a whole folder, if it exists."""
+    """Delete a file, a link, or a whole folder, if it exists. `inside`: see `write_atomic`."""
     store, place = _at(path)
     with as_output_error(path), contextlib.suppress(FileNotFoundError):
         store.delete(place, inside=inside)
 
 
 def delete_files(folder: str, names: Sequence[str], *, inside: str | None = None) -> None:
-    """Delete files in a folder if they exist, remote ones concurrently."""
+    """Delete files in a folder if they exist, remote ones concurrently. `inside`: see `write_atomic`."""
     store, place = _at(folder)
     with as_output_error(folder):
         store.delete_files([join(place, name) for name in names], inside=inside)

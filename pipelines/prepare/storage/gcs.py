@@ -5,7 +5,7 @@ Reads use gcsfs, all other requests google-cloud-storage. The `GCSFileSystem` is
 
 An upload of more than one block is a session of parts. After an error, the client sends the same part again
 (https://cloud.google.com/storage/docs/performing-resumable-uploads). It cannot continue if the service lost the session
-or stored a part incompletely, because earlier bytes are no longer in memory.
+or stored a part incompletely, because memory no longer holds earlier bytes.
 
 The service answers 412 if the object's generation is not the one to replace
 (https://cloud.google.com/storage/docs/request-preconditions). This is no error if the object has the same checksum: an
@@ -44,7 +44,7 @@ _lock = threading.Lock()
 
 @contextlib.contextmanager
 def bucket(path: str) -> Iterator[tuple[Any, str]]:
-    """Yield an address's bucket, and the object's name in it. All threads share one client."""
+    """Yield the client's `Bucket` for an address, and the object's name in it. All threads share one client."""
     from google.api_core.exceptions import NotFound, RetryError
 
     fs, inner = open_fs(path)
@@ -113,10 +113,10 @@ def _file_system(process: int, emulator: str, key_file: str) -> Any:
     return GCSFileSystem(**options)
 
 
-def info(path: str, *, passes: Callable[[BaseException], bool] = storage_errors.is_transient) -> dict[str, Any]:
+def info(path: str, *, retry_if: Callable[[BaseException], bool] = storage_errors.is_transient) -> dict[str, Any]:
     """Return the metadata of an object or a folder. A folder exists if an object's name begins with it."""
     with bucket(path) as (handle, key):
-        options = _options(path, passes)
+        options = _options(path, retry_if)
         if key and (blob := handle.get_blob(key, **options)) is not None:
             checksums = {"md5Hash": blob.md5_hash, "crc32c": blob.crc32c, "etag": blob.etag}
             return {"type": "file", "size": blob.size, "generation": str(blob.generation), **checksums}
@@ -213,7 +213,7 @@ def delete_files(paths: Sequence[str], *, inside: str | None = None) -> None:
 
 @functools.lru_cache(maxsize=1024)
 def require_bucket(name: str) -> None:
-    """After an object was not found, raise OutputError if its bucket is missing."""
+    """Raise OutputError if the service answers that there is no bucket `name`."""
     try:
         info(f"gs://{name}")
     except FileNotFoundError as error:
@@ -224,7 +224,7 @@ def require_bucket(name: str) -> None:
 
 
 def checks(output: str, *, region: str | None) -> Iterator[Check]:
-    """Check the credentials and the bucket for an output, and whether the bucket is in the TPU's `region`."""
+    """Yield checks of credentials and the bucket of the address `output`, and of its location if `region` is given."""
     yield gcs_account.credentials_check()
     try:
         with storage_errors.as_output_error(output), bucket(output) as (described, _):
@@ -242,8 +242,8 @@ def checks(output: str, *, region: str | None) -> Iterator[Check]:
         yield gcs_account.region_check(described, region)
 
 
-def _options(path: str, passes: Callable[[BaseException], bool] = storage_errors.is_transient) -> dict[str, Any]:
-    return {"timeout": TIMEOUT, "retry": storage_errors.library_retry(path, passes=passes)}
+def _options(path: str, retry_if: Callable[[BaseException], bool] = storage_errors.is_transient) -> dict[str, Any]:
+    return {"timeout": TIMEOUT, "retry": storage_errors.library_retry(path, retry_if=retry_if)}
 
 
 class _Content:

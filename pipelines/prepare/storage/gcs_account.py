@@ -68,10 +68,10 @@ def configured() -> dict[str, Any]:
     return {**fsspec.config.conf.get("gs", {}), **fsspec.config.conf.get("gcs", {})}
 
 
-def explanation(bucket: str, done: str, status: int | None, said: str) -> tuple[str, str] | None:
+def explanation(bucket: str, done: str, status: int | None, message: str) -> tuple[str, str] | None:
     """Return the cause and the remedy for an HTTP status, or None if there is no special one.
 
-    `done`: what the request did, `read` or `written`. `said`: the service's message.
+    `done`: what the request did, `read` or `written`. `message`: the service's.
     """
     if status == 404:
         make = f"gcloud storage buckets create gs://{bucket} --location=REGION"
@@ -80,15 +80,15 @@ def explanation(bucket: str, done: str, status: int | None, said: str) -> tuple[
             f"correct the name, or create the bucket in the TPU's region: {make}",
         )
     if status == 401:
-        return f"no valid credentials for gs://{bucket} ({said})", _LOGIN_REMEDY
+        return f"no valid credentials for gs://{bucket} ({message})", _LOGIN_REMEDY
     if status not in (400, 403):
         return None
-    known = [remedy for word, remedy in _REMEDY_BY_WORD.items() if word in said.lower()]
-    account = match[1] if (match := _ACCOUNT.search(said)) else "YOUR_ACCOUNT"
+    known = [remedy for word, remedy in _REMEDY_BY_WORD.items() if word in message.lower()]
+    account = match[1] if (match := _ACCOUNT.search(message)) else "YOUR_ACCOUNT"
     member = f"{'serviceAccount' if account.endswith('gserviceaccount.com') else 'user'}:{account}"
     role = "roles/storage.objectViewer" if done == "read" else "roles/storage.objectAdmin"
     grant = f"gcloud storage buckets add-iam-policy-binding gs://{bucket} --member={member} --role={role}"
-    return said, known[0] if known else grant
+    return message, known[0] if known else grant
 
 
 def credentials_check() -> Check:
@@ -107,7 +107,7 @@ def credentials_check() -> Check:
 
 
 def region_check(described: Any, region: str) -> Check:
-    """Check whether a bucket's location fits a TPU's region or zone. `described`: the bucket with its metadata."""
+    """Check whether a bucket is in a TPU's region or zone. `described`: the client's `Bucket` with its metadata."""
     region = re.sub(r"-[a-z]$", "", region.lower())
     location = str(described.location or "")
     if region in [location.lower(), *(str(part).lower() for part in described.data_locations or ())]:
@@ -118,5 +118,4 @@ def region_check(described: Any, region: str) -> Check:
         return Check("region", True, finding, remedy)
     finding = f"the bucket is in {location} and the TPU in {region}, so reading every epoch across regions costs money"
     make = f"gcloud storage buckets create gs://{described.name}-{region} --location={region}"
-    remedy = f"create a bucket in the TPU's region: {make}"
-    return Check("region", False, finding, remedy)
+    return Check("region", False, finding, f"create a bucket in the TPU's region: {make}")

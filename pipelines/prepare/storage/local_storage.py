@@ -28,7 +28,7 @@ from tfrecord_io.errors import OutputError, PrepError
 from tfrecord_io.local_paths import local_path
 
 PARTIAL = ".partial-"
-LOCK_FILE = "lock"
+WORK_FOLDER, LOCK_FILE = ".prep", "lock"
 
 # Errors of `flock` on a file system without locks.
 _UNSUPPORTED = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 
 def make_folder(folder: str) -> None:
-    """Make a local folder and its missing parents, and sync."""
+    """Make a local folder and its missing parents, and sync them to disk. Do nothing for a remote folder."""
     if (local := local_path(folder)) is None or os.path.isdir(local):
         return
     above = os.path.dirname(local)
@@ -73,7 +73,7 @@ def _open_folder(folder: str, *, inside: str | None = None, make: bool = False) 
 
 
 def open_file(path: str, flags: int = os.O_RDONLY, *, folder: int | None = None) -> int:
-    """Open a regular file, and return its descriptor. `folder`: descriptor of its folder.
+    """Open a regular file, and return its descriptor. `folder`: descriptor of its folder, if that is open.
 
     Raises: OutputError for a link, which may lead elsewhere, or a pipe or device, which may block.
     """
@@ -102,10 +102,7 @@ def _link_refused(path: str) -> OutputError:
 
 
 def refuse_links(root: str, *, is_own: Callable[[str], object], folders: Collection[str]) -> None:
-    """Raise OutputError if a folder contains links.
-
-    This checks the entries of `root` that `is_own` accepts, and everything in `folders` below it.
-    """
+    """Raise OutputError if `root` contains links, among names that `is_own` accepts or in its subfolders `folders`."""
     local = local_path(root)
     for place, below, names in os.walk(local) if local else ():
         entries = sorted([*below, *names])
@@ -174,7 +171,7 @@ def entries(folder: str) -> dict[str, int | None]:
 def sweep(folder: str, *, inside: str | None = None, below: bool = False) -> None:
     """Delete temporary files of killed processes in a folder, and with `below` in its subfolders.
 
-    `inside`: a folder above it; below this, links are refused.
+    `inside`: a parent folder; links below it are refused.
     """
     if (local := local_path(folder)) is None:
         return
@@ -215,15 +212,15 @@ def _remove(name: str, folder: int) -> None:
 
 
 @contextlib.contextmanager
-def held(root: str, *, work_folder: str) -> Iterator[None]:
-    """Hold the lock of the dataset in `root`; at the end, remove new folders that are empty.
+def locked(root: str) -> Iterator[None]:
+    """Lock the dataset folder `root` during the context, unless it is remote; then remove new folders that are empty.
 
     Raises: OutputError if another job holds the lock, or the folder is not writable.
     """
     if (local := local_path(root)) is None:
         yield
         return
-    folder = os.path.join(local, work_folder)
+    folder = os.path.join(local, WORK_FOLDER)
     new = [folder, *([] if os.path.isdir(local) else [local])]
     path = os.path.join(folder, LOCK_FILE)
     with storage_errors.as_output_error(path):

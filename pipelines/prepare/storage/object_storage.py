@@ -32,7 +32,7 @@ def open_fs(path: str) -> tuple[Any, str]:
         ) from error
 
 
-def info(path: str, *, passes: Callable[[BaseException], bool] = storage_errors.is_transient) -> dict[str, Any]:
+def info(path: str, *, retry_if: Callable[[BaseException], bool] = storage_errors.is_transient) -> dict[str, Any]:
     fs, inner = open_fs(path)
 
     def ask() -> dict[str, Any]:
@@ -45,7 +45,7 @@ def info(path: str, *, passes: Callable[[BaseException], bool] = storage_errors.
                 raise cause from None
             raise
 
-    return retry_transient(ask, path=path, passes=passes)
+    return retry_transient(ask, path=path, retry_if=retry_if)
 
 
 def entries(path: str) -> dict[str, int | None]:

@@ -90,9 +90,9 @@ def is_transient(error: BaseException) -> bool:
 
 
 def retry_transient(
-    attempt: Callable[[], Result], *, path: str, passes: Callable[[BaseException], bool] = is_transient
+    attempt: Callable[[], Result], *, path: str, retry_if: Callable[[BaseException], bool] = is_transient
 ) -> Result:
-    """Return the result of `attempt`; retry errors that `passes` accepts for three minutes."""
+    """Return the result of `attempt`; after errors that `retry_if` accepts, repeat it for three minutes."""
     longest, give_up = _FIRST_SECONDS, None
     while True:
         pause = longest * random.uniform(0.5, 1)
@@ -100,19 +100,19 @@ def retry_transient(
             return attempt()
         except Exception as error:
             give_up = give_up or time.monotonic() + _PATIENCE_SECONDS
-            if not passes(error) or time.monotonic() + pause > give_up:
+            if not retry_if(error) or time.monotonic() + pause > give_up:
                 raise
             _warn(path, error)
         time.sleep(pause)
         longest = min(_LONGEST_SECONDS, 2 * longest)
 
 
-def library_retry(path: str, *, passes: Callable[[BaseException], bool] = is_transient) -> Any:
-    """Return the argument `retry` for google-cloud-storage, with the limits of `retry_transient`."""
+def library_retry(path: str, *, retry_if: Callable[[BaseException], bool] = is_transient) -> Any:
+    """Return a `retry` argument for google-cloud-storage, with the limits of `retry_transient`."""
     from google.api_core.retry import Retry
 
     return Retry(
-        predicate=passes,
+        predicate=retry_if,
         initial=_FIRST_SECONDS,
         maximum=_LONGEST_SECONDS,
         timeout=_PATIENCE_SECONDS,

@@ -288,15 +288,15 @@ def test_the_graph_of_ten_thousand_shards_is_small(tmp_path: Path) -> None:
 
 
 def test_the_jobs_name_follows_from_its_work_and_is_valid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def name_of(name: str = "reviews", work: str = "gs://bucket/folder/out f") -> str:
+    def name_of(name: str = "reviews", place: str = "gs://bucket/folder/out f") -> str:
         options = PipelineOptions([])
-        dataflow.prepare(options, name=name, work=work, folder=str(tmp_path))
+        dataflow.prepare(options, name=name, place=place, folder=str(tmp_path))
         found: str = options.view_as(GoogleCloudOptions).job_name
         return found
 
     monkeypatch.setattr(shipping, "ship", lambda *_: None)
     assert name_of() == name_of()
-    names = [name_of(), name_of(work="gs://bucket/other f"), name_of("reviews-ingest"), name_of(work="x")]
+    names = [name_of(), name_of(place="gs://bucket/other f"), name_of("reviews-ingest"), name_of(place="x")]
     names += [name_of(name="Ä_B..c" * 30), name_of(name="___")]
     assert len(set(names)) == len(names)
     for name in names:

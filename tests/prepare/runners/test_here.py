@@ -223,11 +223,11 @@ def test_there_are_as_many_processes_as_cores_tasks_and_memory_allow(
     tasks: int, wanted: int | None, memory: int, expected: int, said: str, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
     seams.put(monkeypatch, cores_of_workers=lambda: 8, memory_of_workers=lambda: memory)
-    assert here.number(tasks, task_bytes=100_000_000, wanted=wanted) == expected
+    assert here.num_processes(tasks, task_bytes=100_000_000, wanted=wanted) == expected
     assert (said in caplog.text) if said else not caplog.text
 
 
 def test_one_process_with_a_thread_for_each_core_does_more_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     seams.put(monkeypatch, cores_of_workers=lambda: 2)
     for tasks, threaded, expected in [(5, False, 2), (5, True, 0), (8, True, 2)]:
-        assert here.number(tasks, task_bytes=100_000_000, wanted=None, threaded=threaded) == expected
+        assert here.num_processes(tasks, task_bytes=100_000_000, wanted=None, threaded=threaded) == expected

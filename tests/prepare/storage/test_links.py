@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.prepare import storage
-from pipelines.prepare.storage.local_storage import held
+from pipelines.prepare.storage.local_storage import locked
 from tests import building
 from tests.building import REVIEWS
 from tfrecord_io.errors import FormatError, OutputError
@@ -125,7 +125,7 @@ def test_a_lock_that_is_another_file_is_left_alone(tmp_path: Path, make: Callabl
     (tmp_path / "theirs").write_bytes(b"theirs")
     (tmp_path / ".prep").mkdir()
     make(tmp_path / "theirs", tmp_path / ".prep" / "lock")
-    with pytest.raises(OutputError, match=r"\.prep/lock: a link"), held(str(tmp_path), work_folder=".prep"):
+    with pytest.raises(OutputError, match=r"\.prep/lock: a link"), locked(str(tmp_path)):
         pass
     assert (tmp_path / "theirs").read_bytes() == b"theirs"
 
@@ -133,7 +133,7 @@ def test_a_lock_that_is_another_file_is_left_alone(tmp_path: Path, make: Callabl
 def test_a_work_folder_that_is_a_link_holds_no_lock(tmp_path: Path) -> None:
     (tmp_path / "theirs").mkdir()
     (tmp_path / ".prep").symlink_to("theirs")
-    with pytest.raises(OutputError, match=r"\.prep: a link"), held(str(tmp_path), work_folder=".prep"):
+    with pytest.raises(OutputError, match=r"\.prep: a link"), locked(str(tmp_path)):
         pass
     assert list((tmp_path / "theirs").iterdir()) == []
 

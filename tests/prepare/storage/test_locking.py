@@ -13,22 +13,22 @@ from typing import Any
 
 import pytest
 
-from pipelines.prepare.storage.local_storage import held
+from pipelines.prepare.storage.local_storage import locked
 from tests import building
 from tests.support import limits
 from tfrecord_io.errors import OutputError
 
 HOLDER = """
 import sys
-from pipelines.prepare.storage.local_storage import held
-with held(sys.argv[1], work_folder=".prep"):
+from pipelines.prepare.storage.local_storage import locked
+with locked(sys.argv[1]):
     print("held", flush=True)
     sys.stdin.read()
 """
 
 
 def hold(root: object) -> None:
-    with held(str(root), work_folder=".prep"):
+    with locked(str(root)):
         pass
 
 
@@ -56,7 +56,7 @@ def test_a_folder_that_a_killed_job_left_empty_goes_too(tmp_path: Path) -> None:
 
 def test_a_second_holder_is_refused_until_the_first_is_done(tmp_path: Path) -> None:
     with (
-        held(str(tmp_path), work_folder=".prep"),
+        locked(str(tmp_path)),
         pytest.raises(OutputError, match=rf"another job is running in this folder \(process {os.getpid()} on "),
     ):
         hold(tmp_path)
@@ -84,7 +84,7 @@ def test_never_two_at_once_however_many_try(tmp_path: Path) -> None:
     def work() -> None:
         nonlocal inside, most, entered
         for _ in range(200):
-            with contextlib.suppress(OutputError), held(str(tmp_path / "out"), work_folder=".prep"):
+            with contextlib.suppress(OutputError), locked(str(tmp_path / "out")):
                 with count:
                     inside, entered = inside + 1, entered + 1
                     most = max(most, inside)
@@ -118,5 +118,5 @@ def test_where_nothing_can_be_written_that_is_said(tmp_path: Path) -> None:
 
 
 def test_other_file_systems_have_no_lock() -> None:
-    with held("memory://bucket/out", work_folder=".prep"):
+    with locked("memory://bucket/out"):
         hold("memory://bucket/out")

@@ -195,7 +195,7 @@ def _matching(address: str) -> Mapping[str, Any]:
     fs, inner = storage.file_system(address)
     with contextlib.suppress(FileNotFoundError), storage.as_source_error(address):
         infos: Mapping[str, Any] = retry_transient(
-            lambda: fs.glob(inner, detail=True), path=address, passes=_is_transient
+            lambda: fs.glob(inner, detail=True), path=address, retry_if=_is_transient
         )
         if visible := {path: info for path, info in infos.items() if _is_visible(path, inner)}:
             return visible
@@ -217,7 +217,7 @@ def _remote_file(address: str, info: Mapping[str, Any], *, name: str) -> DataFil
 
 def _info(address: str) -> Mapping[str, Any] | None:
     with contextlib.suppress(FileNotFoundError), storage.as_source_error(address):
-        return storage.describe(address, passes=_is_transient)
+        return storage.describe(address, retry_if=_is_transient)
     return None
 
 
