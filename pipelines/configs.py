@@ -43,10 +43,7 @@ def source_of(request: Mapping[str, Any]) -> SourceConfig:
 
 
 def config_of(request: Mapping[str, Any]) -> PrepareConfig:
-    """Make a PrepareConfig from the parameters of the command `build`.
-
-    Raises: ConfigError if a value is wrong; SourceError or TokenizerError if a local path does not exist.
-    """
+    """Make a PrepareConfig from the parameters of `build`. Raises: ConfigError, SourceError, TokenizerError."""
     layout, template = LayoutConfig(**values_of(LayoutConfig, request)), None
     if (name := layout.chat_template) and (os.path.isfile(name) or name.endswith(".jinja") or os.sep in name):
         layout, template = dataclasses.replace(layout, chat_template="default"), paths.read_template(name)
@@ -65,9 +62,9 @@ def config_of(request: Mapping[str, Any]) -> PrepareConfig:
 
 
 def typed_options(options: Mapping[str, Any], *, place: str = "") -> dict[str, Any]:
-    """Convert options from Python to parameters of the command `build`. None is the default.
+    """Convert Python's keywords to parameters of `build`, without None.
 
-    `place`: a prefix for messages. Raises: ConfigError if a name or a value is wrong.
+    `place`: prefix of messages. Raises: ConfigError if a name or a value is wrong.
     """
     params, known = {}, _keywords()
     for name, value in options.items():

@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib
+import ipaddress
 import re
 from importlib import metadata
 from pathlib import Path
@@ -37,22 +38,17 @@ _MAIL = rf"\b{_NAME}(?:\.{_NAME})*@{_HOST}"
 _IP = rf"(?:{_BYTE}\.){{3}}{_BYTE}"
 
 
-def _network(text: str) -> tuple[int, int]:
-    start, _, size = text.partition("/")
-    return int.from_bytes(bytes(map(int, start.split("."))), "big"), int(size or 32)
-
-
-# Addresses that aren't global in IANA's registry of special-purpose addresses. Python's own list, in the
-# `ipaddress` module, changes with patch releases.
+# Addresses that aren't global in IANA's registry of special-purpose addresses. Python's `is_global` changes with patch
+# releases.
 _NOT_PUBLIC = [
-    _network(network)
+    ipaddress.ip_network(network)
     for network in (
         *("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12"),
         *("192.0.0.0/24", "192.0.2.0/24", "192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24"),
         "240.0.0.0/4",
     )
 ]
-_PUBLIC = [_network(address)[0] for address in ("192.0.0.9", "192.0.0.10")]
+_PUBLIC = [ipaddress.ip_address(address) for address in ("192.0.0.9", "192.0.0.10")]
 
 
 def version(name: str) -> str:
@@ -68,7 +64,7 @@ def version(name: str) -> str:
 
 def length(table: pa.Table, least: int = 0, most: int = 1 << 62, *, column: str = "text") -> pa.Array:
     """Return which texts have `least` to `most` characters."""
-    lengths = pc.utf8_length(_texts(table, column))
+    lengths = pc.utf8_length(_column(table, column).fill_null(""))
     return pc.and_(pc.greater_equal(lengths, least), pc.less_equal(lengths, most))
 
 
@@ -78,7 +74,7 @@ def language(table: pa.Table, code: str, at_least: float = 0.65, *, column: str 
     fastText's lid.176 gives the probability. FineWeb uses 0.65 (https://arxiv.org/abs/2406.17557).
     Needs `pip install 'prep-tfrecords[corpus]'`.
     """
-    detected = [_detector().detect(text, k=1)[:1] if text else [] for text in _texts(table, column).to_pylist()]
+    detected = [_detector().detect(text, k=1)[:1] if text else [] for text in _column(table, column).to_pylist()]
     return pa.array([bool(best) and best[0]["lang"] == code and best[0]["score"] >= at_least for best in detected])
 
 
@@ -113,11 +109,11 @@ def mask_pii(table: pa.Table, *, column: str = "text") -> pa.Table:
 
 
 def _masked_ip(match: re.Match[str]) -> str:
-    parts = match[0].split(".")
-    if any(len(part) > 1 and part[0] == "0" for part in parts):
+    try:
+        address = ipaddress.ip_address(match[0])
+    except ValueError:  # a number with a leading zero
         return match[0]
-    number = int.from_bytes(bytes(map(int, parts)), "big")
-    is_public = number in _PUBLIC or not any(number >> 32 - size == start >> 32 - size for start, size in _NOT_PUBLIC)
+    is_public = address in _PUBLIC or not any(address in network for network in _NOT_PUBLIC)
     return "22.214.171.124" if is_public else match[0]
 
 
@@ -125,10 +121,6 @@ def _column(table: pa.Table, name: str) -> pa.Array:
     if name not in table.column_names:
         raise ValueError(f"no column {name!r}, expected one of {table.column_names}; give its name as column=")
     return table.column(name).cast(pa.large_string()).combine_chunks()
-
-
-def _texts(table: pa.Table, name: str) -> pa.Array:
-    return _column(table, name).fill_null("")
 
 
 def _replaced(table: pa.Table, name: str, texts: pa.Array) -> pa.Table:

@@ -86,11 +86,10 @@ def declared(config: Any) -> tuple[Option, ...]:
     options = []
     for field in dataclasses.fields(config):
         if (rule := field.metadata.get("option")) is not None:
-            kind, choices = _kind(hints[field.name])
+            kind, words = _kind(hints[field.name])
             default = None if field.default is dataclasses.MISSING else field.default
-            options.append(
-                dataclasses.replace(rule, field=field.name, kind=kind, default=default, choices=rule.choices or choices)
-            )
+            facts = {"field": field.name, "kind": kind, "default": default, "choices": rule.choices or words}
+            options.append(dataclasses.replace(rule, **facts))
     return tuple(options)
 
 
@@ -103,7 +102,7 @@ def _kind(hint: Any) -> tuple[type, tuple[str, ...]]:
 
 
 def check(config: Any) -> None:
-    """Raise ConfigError if a value is outside an option's bounds or allowed words."""
+    """Raise ConfigError if a value of the dataclass `config` is outside its option's bounds or allowed words."""
     for option in declared(config.__class__):
         value = getattr(config, option.field)
         values = value if option.is_repeatable else () if value is None else (value,)
@@ -119,7 +118,7 @@ def check(config: Any) -> None:
 
 
 def require_taken(config: Any, flag: str, word: str) -> None:
-    """Raise ConfigError unless every changed option may be used with `flag` set to `word`."""
+    """Raise ConfigError if an option without its default value works only with other words than `word` for `flag`."""
     for option in declared(config.__class__):
         if option.taken_with and word not in option.taken_with and getattr(config, option.field) != option.default:
             expected = " or ".join(option.taken_with)
@@ -145,7 +144,7 @@ def _missed(number: Any, option: Option) -> str:
 
 
 def fingerprint_items(config: Any) -> dict[str, Any]:
-    """Return the values for the fingerprint, by their names there."""
+    """Return the values of options that the fingerprint of a dataset contains, by their names there."""
     items = {}
     for option in declared(config.__class__):
         value, covered = getattr(config, option.field), option.fingerprint
@@ -155,7 +154,7 @@ def fingerprint_items(config: Any) -> dict[str, Any]:
 
 
 def values_of(config: type, typed: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert a command's parameters to values for fields of `config`. Leave out missing options."""
+    """Convert a command's parameters to values for fields of the dataclass `config`, without missing options."""
     values = {}
     for option in declared(config):
         if (value := typed.get(option.name)) not in (None, ()):

@@ -97,13 +97,9 @@ def parsed(
     if isinstance(beam_args, str):
         raise ConfigError(f"beam_args={beam_args!r}, expected a list of arguments", remedy=f"give [{beam_args!r}]")
     if not datasets:
-        raise ConfigError(
-            "no dataset was given", remedy="give a Hub id, files, a folder or an object as the first argument"
-        )
+        raise ConfigError("no dataset was given", remedy="begin with a Hub id, files, a folder or an object")
     params: dict[str, Any] = {"datasets": tuple(map(os.fspath, datasets)), "functions": (), "beam_args": beam_args}
     params |= configs.typed_options(options)
     if params.get("tokenizer") is None:
-        raise ConfigError(
-            "tokenizer=None, expected a tokenizer", remedy="give a Hub id, a folder or a tokenizer object"
-        )
+        raise ConfigError("tokenizer=None, expected a tokenizer", remedy="give a Hub id, a folder or an object")
     return params

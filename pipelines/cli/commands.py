@@ -11,15 +11,7 @@ import click
 import tfrecord_io
 from pipelines import stages
 from pipelines.cli import finished
-from pipelines.cli.request import (
-    BeamArguments,
-    WithBeam,
-    WithFunctions,
-    configure,
-    takes_dataset,
-    takes_job,
-    takes_source,
-)
+from pipelines.cli.request import BeamArgs, WithBeam, WithFunctions, configure, takes_dataset, takes_job, takes_source
 from pipelines.configs import config_of, source_of
 from pipelines.option_fields import values_of
 from pipelines.prepare.export.export_settings import ExportSettings
@@ -128,7 +120,7 @@ def train_tokenizer(**options: Any) -> None:
     write_json(trained.to_json())
 
 
-@main.command("export", cls=BeamArguments, short_help="Write a dataset in the format of another trainer.")
+@main.command("export", cls=BeamArgs, short_help="Write a dataset in the format of another trainer.")
 @takes_dataset
 @takes([ExportSettings], groups=[""], required=("to", "output"))
 @common(

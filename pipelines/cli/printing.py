@@ -225,9 +225,8 @@ def _print_splits(out: Console, manifest: Manifest) -> None:
         for line in _about(name, split, manifest.bucket_lengths):
             out.print(line)
         if fim := split.ledger.fim:
-            out.print(
-                f"{name}: {about_fim(fim, rows=split.ledger.rows_used, length=manifest.row_length)}", soft_wrap=True
-            )
+            about = about_fim(fim, rows=split.ledger.rows_used, length=manifest.row_length)
+            out.print(f"{name}: {about}", soft_wrap=True)
     for function in manifest.options.get("functions", []):
         option = "".join(f"--{kind} {function[kind]}" for kind in ("map", "filter") if kind in function)
         of = f"version {function['version']}" if "version" in function else f"module {function['module_sha256'][:12]}"

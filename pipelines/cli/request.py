@@ -122,7 +122,7 @@ class WithFunctions(cloup.Command):
         return rest
 
 
-class BeamArguments(cloup.Command):
+class BeamArgs(cloup.Command):
     """Command that passes the arguments after `--` on as the parameter `beam_args`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -132,7 +132,7 @@ class BeamArguments(cloup.Command):
         return rest
 
 
-class WithBeam(BeamArguments, WithFunctions, ShortHelp):
+class WithBeam(BeamArgs, WithFunctions, ShortHelp):
     """Command that takes functions (`--map`, `--filter`), an `--options` file, and arguments for Beam after `--`."""
 
 

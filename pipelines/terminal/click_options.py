@@ -65,7 +65,7 @@ def _show_all(ctx: click.Context, _: click.Parameter, is_given: bool) -> None:
 
 
 def click_option(option: Option, *, required: bool = False) -> Callable[[Any], Any]:
-    """Return the click option for a declared option."""
+    """Return click's decorator for a declared option. `required`: without it, the command ends with an error."""
     settings: dict[str, Any] = {"help": option.text, "metavar": option.metavar, "required": required}
     if option.kind is int and not option.parse:
         settings["metavar"] = option.metavar or "N"

@@ -91,7 +91,7 @@ def write_json(content: Any) -> None:
 
 
 class TwoLineErrors(click.Group):
-    """Command group that reports wrong options in two lines, like all other errors."""
+    """Command group that reports wrong options in two lines: the error, and the remedy."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         _replace_streams()
@@ -135,18 +135,16 @@ class Program(TwoLineErrors):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         self.owns_process = True
-        _replace_streams()
         # Imported objects stay, and collecting them repeatedly took a fifth of the start-up.
         gc.set_threshold(2_000_000, 50, 100)
         # google-api-core warns about Python 3.10.
         warnings.filterwarnings("ignore", "You are using a (non-supported )?Python version", FutureWarning)
-        with own_temporary_folder():
-            try:
-                return self.main(*args, **kwargs)
-            except SystemExit as error:
-                if not error.code and not self.leaves_at_once:
-                    raise
-                status = int(error.code or 0)
+        try:
+            return super().__call__(*args, **kwargs)
+        except SystemExit as error:
+            if not error.code and not self.leaves_at_once:
+                raise
+            status = int(error.code or 0)
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)
@@ -174,9 +172,8 @@ def _unending(stream: TextIO, *, errors: str | None = None) -> TextIO:
         return stream
     stream.flush()
     raw = io.BufferedWriter(_Unending(stream.fileno(), "w", closefd=False))
-    return io.TextIOWrapper(
-        raw, encoding=stream.encoding, errors=errors or stream.errors, line_buffering=stream.line_buffering
-    )
+    errors = errors or stream.errors
+    return io.TextIOWrapper(raw, encoding=stream.encoding, errors=errors, line_buffering=stream.line_buffering)
 
 
 @contextlib.contextmanager

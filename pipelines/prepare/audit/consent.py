@@ -21,7 +21,7 @@ from tfrecord_io.shown import without_secrets
 # Prefix of a path inside an archive.
 _MEMBER = re.compile(r"\b(zip|tar|gzip|bz2|xz|lz4|zstd)://[^:]*::")
 # Files in these folders look plain, but reading them may have effects.
-_NO_DATA = ("/proc", "/sys")
+_NO_DATA = ("/proc/", "/sys/")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,10 +36,10 @@ class Consent:
 NONE = Consent()
 
 
-def steps_to_run(stored: Sequence[UserFunction], consent: Consent, *, root: str) -> Sequence[UserFunction]:
-    """Return the functions to run on a dataset's rows: the user's, or the stored ones if the user consents.
+def functions_to_run(stored: Sequence[UserFunction], consent: Consent, *, root: str) -> Sequence[UserFunction]:
+    """Return the functions to run on a dataset's rows: the user's, or the `stored` ones if the user consents.
 
-    Raises: ConfigError if the user's functions differ from the stored ones, or the user does not consent to these.
+    Raises: ConfigError if the user's functions differ from the stored ones, or the user names none without consent.
     """
     if not consent.functions:
         if stored and not consent.run_stored:
@@ -78,7 +78,7 @@ def steps_to_run(stored: Sequence[UserFunction], consent: Consent, *, root: str)
 
 
 def source_to_open(stored: str, consent: Consent, *, root: str) -> str:
-    """Return the path or address of the source to open. Raises: SourceError if the user must name it with --source."""
+    """Return the path or address of the source: the user's, or the `stored` one if it is safe. Raises: SourceError."""
     if consent.source:
         return consent.source
     if not os.path.isabs(stored) or "://" in stored:
@@ -121,9 +121,8 @@ def _is_plain(path: str) -> bool:
         for name in names
         if paths.is_data_file(name)
     )
-    for real in map(os.path.realpath, itertools.chain(tops, below)):
-        if any(real == folder or real.startswith(folder + "/") for folder in _NO_DATA):
-            return False
-        if os.path.exists(real) and not os.path.isfile(real) and not os.path.isdir(real):
-            return False
-    return True
+    return not any(
+        f"{real}/".startswith(_NO_DATA)
+        or (os.path.exists(real) and not os.path.isfile(real) and not os.path.isdir(real))
+        for real in map(os.path.realpath, itertools.chain(tops, below))
+    )

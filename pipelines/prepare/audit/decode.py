@@ -15,6 +15,7 @@ import numpy as np
 
 from pipelines.prepare import storage
 from pipelines.prepare.audit import invariants, verify
+from pipelines.prepare.audit.invariants import Columns
 from pipelines.prepare.tokenize import saved_copy
 from pipelines.prepare.tokenize.engines import HFTokenizer
 from tfrecord_io import examples
@@ -27,7 +28,7 @@ _Shown = tuple[str, int, "tuple[TextPiece, ...]", dict[str, Any]]  # text, numbe
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DecodedRow:
-    """A decoded record: its location, its text without padding, and its other features.
+    """A decoded record: its location, its text without padding, and its other features, by name.
 
     `pieces`: the text, divided where the marks of its tokens change. `num_tokens`: without padding.
     """
@@ -42,9 +43,7 @@ class DecodedRow:
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON that `inspect --json` prints."""
-        fields = dataclasses.asdict(self)
-        del fields["pieces"]
-        return fields
+        return {name: value for name, value in dataclasses.asdict(self).items() if name != "pieces"}
 
 
 def load_tokenizer(root: str) -> Any:
@@ -72,14 +71,14 @@ def decoded_rows(root: str, manifest: Manifest, split: str, *, rows: int) -> Ite
             for index in range(len(payloads)):
                 if rows <= 0:
                     return
-                one = {name: values[index] for name, values in columns.items()}
-                yield _decode(one, tokenizer, described, split=split, shard=shard.name, record=record)
+                row = {name: values[index] for name, values in columns.items()}
+                yield _decode(row, tokenizer, described, split=split, shard=shard.name, record=record)
                 rows -= 1
                 record += 1
 
 
 def _decode(
-    row: dict[str, np.ndarray], tokenizer: HFTokenizer, manifest: Manifest, *, split: str, shard: str, record: int
+    row: Columns, tokenizer: HFTokenizer, manifest: Manifest, *, split: str, shard: str, record: int
 ) -> DecodedRow:
     schema = manifest.schema
     show = _shown_pair if schema.with_role("token_ids") is None else _shown_row
@@ -97,17 +96,11 @@ def _decode(
         else:
             features["label"] = None if label == UNLABELLED else names[label]
     return DecodedRow(
-        split=split,
-        shard=shard,
-        record=record,
-        num_tokens=num_tokens,
-        text=text,
-        features=features,
-        pieces=pieces,
+        split=split, shard=shard, record=record, num_tokens=num_tokens, text=text, features=features, pieces=pieces
     )
 
 
-def _shown_pair(row: dict[str, np.ndarray], tokenizer: HFTokenizer, manifest: Manifest) -> _Shown:
+def _shown_pair(row: Columns, tokenizer: HFTokenizer, manifest: Manifest) -> _Shown:
     prompts, answers, num_tokens = [], dict[str, Any](), 0
     for feature in manifest.schema.token_features:
         side, ids = ROLES[feature.role].side, row[feature.name]
@@ -124,7 +117,7 @@ def _shown_pair(row: dict[str, np.ndarray], tokenizer: HFTokenizer, manifest: Ma
     return text, num_tokens, (TextPiece(text=text), *answer_pieces), answers
 
 
-def _shown_row(row: dict[str, np.ndarray], tokenizer: HFTokenizer, manifest: Manifest) -> _Shown:
+def _shown_row(row: Columns, tokenizer: HFTokenizer, manifest: Manifest) -> _Shown:
     schema, features = manifest.schema, dict[str, Any]()
     ids, learned, segments = (schema.values(row, role) for role in ("token_ids", "loss_mask", "segment_ids"))
     assert ids is not None, "only rows with token ids are shown here"
@@ -146,9 +139,7 @@ def _shown_row(row: dict[str, np.ndarray], tokenizer: HFTokenizer, manifest: Man
     return decoded(ids[kept], tokenizer), int(np.count_nonzero(kept)), pieces, features
 
 
-def _annotations(
-    row: dict[str, np.ndarray], ids: np.ndarray, manifest: Manifest, tokenizer: HFTokenizer
-) -> dict[str, Any]:
+def _annotations(row: Columns, ids: np.ndarray, manifest: Manifest, tokenizer: HFTokenizer) -> dict[str, Any]:
     schema, annotations = manifest.schema, dict[str, Any]()
     labels, tagged = schema.values(row, "token_labels"), schema.values(row, "token_label_mask")
     if labels is not None and tagged is not None:
@@ -164,7 +155,7 @@ def _annotations(
     return annotations
 
 
-def _answer(row: dict[str, np.ndarray], manifest: Manifest) -> np.ndarray | None:
+def _answer(row: Columns, manifest: Manifest) -> np.ndarray | None:
     first, last = (manifest.schema.values(row, role) for role in ("start_position", "end_position"))
     if first is None or last is None:
         return None

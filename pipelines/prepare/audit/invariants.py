@@ -17,7 +17,7 @@ Invariant = tuple[np.ndarray, str]
 
 
 def check_columns(columns: Columns, manifest: Manifest, *, path: str, first: int) -> None:
-    """Check decoded records. `first`: number of the first one in its shard. Raises: CorruptRecordError if invalid."""
+    """Check decoded records. `first`: number of the first one in the shard `path`. Raises: CorruptRecordError."""
 
     def expect(valid: np.ndarray, violation: str) -> None:
         rows = np.flatnonzero(~valid.reshape(len(valid), -1).all(axis=1))
@@ -38,10 +38,9 @@ def check_columns(columns: Columns, manifest: Manifest, *, path: str, first: int
     sides = [ROLES[feature.role].side for feature in schema.token_features]
     padded_of = {side: padding(columns, manifest, side=side) for side in sides}
     padded = padded_of.get("input")
-    for valid, violation in itertools.chain(
-        () if padded is None else _of_tokens(columns, manifest, padded),
-        *(_of_other_side(columns, schema, side) for side in sides if side != "input"),
-    ):
+    of_tokens = () if padded is None else _of_tokens(columns, manifest, padded)
+    of_sides = (_of_other_side(columns, schema, side) for side in sides if side != "input")
+    for valid, violation in itertools.chain(of_tokens, *of_sides):
         expect(valid, violation)
     for feature in schema.features:
         role = ROLES[feature.role]
@@ -109,10 +108,8 @@ def _of_other_side(columns: Columns, schema: Schema, side: Side) -> Iterator[Inv
             answer = columns[learned.name]
             ends = np.diff(answer, axis=1, append=0) < 0
             is_one_run = (answer.any(axis=1) & (np.count_nonzero(ends, axis=1) == 1))[:, None]
-            yield (
-                is_one_run & (~ends | (np.diff(mask, axis=1, append=0) < 0)),
-                f"no {side} answer at the end of its row",
-            )
+            is_last = ~ends | (np.diff(mask, axis=1, append=0) < 0)
+            yield is_one_run & is_last, f"no {side} answer at the end of its row"
 
 
 def _of_annotations(columns: Columns, manifest: Manifest, padded: np.ndarray) -> Iterator[Invariant]:

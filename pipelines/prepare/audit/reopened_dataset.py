@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines.prepare.audit.consent import NONE, Consent, require_own_addresses, source_to_open, steps_to_run
+from pipelines.prepare.audit.consent import NONE, Consent, functions_to_run, require_own_addresses, source_to_open
 from pipelines.prepare.dataset import fingerprint, own_files, plan_files, source_record
 from pipelines.prepare.dataset.job import Job, decided_path
 from pipelines.prepare.layouts import inputs_of, manifest_entry
@@ -73,11 +73,11 @@ class ReopenedDataset:
         return dataclasses.replace(planned, pieces=self.pieces(split, planned.row_ranges)), job
 
     def pieces(self, split: str, row_ranges: Sequence[tuple[int, int]]) -> Pieces:
-        """Return where the reopened source has these rows of a split."""
+        """Return the places in the source of a split's rows. `row_ranges`: pairs [start, stop) of row numbers."""
         return self.rows[self.job.splits[split].source_split].pieces(row_ranges)
 
     def locate(self, split: str, row: int) -> tuple[str | None, int]:
-        """Return a row's file and the row's number in it, or (None, `row`) if the source is the Hub or an object."""
+        """Return a row's file and its number there, from 0; (None, `row`) if the source is on the Hub or an object."""
         if self.manifest.source["kind"] in ("hub", "object"):
             return None, row
         file, file_row = self.rows[self.job.splits[split].source_split].locate(row)
@@ -105,7 +105,7 @@ def reopen(root: str, manifest: Manifest, *, consent: Consent = NONE) -> Reopene
         expected=manifest.options.get("functions", []),
         where=source_record.source_path(root, manifest.fingerprint),
     )
-    functions = tuple(steps_to_run(stored, consent, root=root))
+    functions = tuple(functions_to_run(stored, consent, root=root))
     options = tuple(FunctionOption(kind=function.kind, spec=function.spec) for function in stored)
     opened = _open(dataclasses.replace(source, functions=options), consent, former=source_record.files_of(manifest))
     if listed := fingerprint.differences(source_record.identity_of(manifest), dict(opened.listing.identity)):
@@ -177,9 +177,8 @@ def _open(source: SourceConfig, consent: Consent, *, former: Sequence[Mapping[st
     except SourceError as error:
         if consent.source or source.object_splits:
             raise
-        raise SourceError(
-            error.cause, remedy=f"{error.remedy}; give its new path with --source if it has moved"
-        ) from error
+        remedy = f"{error.remedy}; give its new path with --source if it has moved"
+        raise SourceError(error.cause, remedy=remedy) from error
 
 
 def _rows(root: str, manifest: Manifest, opened: OpenedSource) -> dict[str, RowsOnDemand]:

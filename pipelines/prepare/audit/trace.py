@@ -30,10 +30,11 @@ from tfrecord_io.shown import some
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Contribution:
-    """A source row that a record has tokens from, with its `texts`.
+    """A source row of a record. `texts`: its values, by column.
 
     `row`: the row's number in the split. `file`, `file_row`: the file (None for a Hub dataset or an object) and the
-    row's number in the file. `tokens`: the range [start, stop) of the record's tokens; None if each row is one record.
+    row's number in the file. `tokens`: the row's range [start, stop) of the record's tokens; None if each row is one
+    record.
     """
 
     row: int
@@ -45,10 +46,7 @@ class Contribution:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Traced:
-    """A traced record, with its source rows in order.
-
-    `origin`: the source split of the row numbers; None if its name is `split`.
-    """
+    """A traced record, with its source rows in order. `origin`: their split in the source; None if it is `split`."""
 
     split: str
     shard: str
@@ -66,10 +64,7 @@ class Tracer:
         self._rows_of = functools.lru_cache(maxsize=1)(self._read_rows)
 
     def trace(self, *, split: str, shard: int, record: int) -> Traced:
-        """Return the source rows of a record. `shard` and `record` count from 0.
-
-        Raises: ReaderError if there is no such record; FormatError if the list of rejected rows is missing or damaged.
-        """
+        """Return the source rows of a record. `shard` and `record` count from 0. Raises: FormatError, ReaderError."""
         dataset = self._dataset
         splits = dataset.manifest.splits
         if split not in splits:
@@ -131,7 +126,7 @@ def _lineage(dataset: ReopenedDataset, task: ShardTask, *, num_rows: int, length
     for numbers, batch in shard_writer.batches(job, task.split, task.located):
         rows, _ = extraction.extract(batch, job.spec.columns, numbers=numbers, split=task.split)
         builder.add(encoder.encode(rows))
-    (of_length,) = (one for one in builder.by_length() if one.length == length)
+    (of_length,) = (shard for shard in builder.by_length() if shard.length == length)
     return of_length.lineage(rng)
 
 

@@ -54,16 +54,16 @@ def verify_files(root: str, manifest: Manifest) -> Iterator[CheckedFile]:
     """Yield the result of checking each file of a dataset."""
     of_length = _by_length(manifest)
     for split_name, split in manifest.splits.items():
-        seen: set[int] = set()
-        for index, shard in enumerate(split.shards):
-            task = split.tasks[index]
+        checked: set[int] = set()
+        for index, (task, shard) in enumerate(zip(split.tasks, split.shards, strict=True)):
             yield from _check_shard(root, of_length[shard.length], shard, split=split_name, index=index)
-            # The first shard of a task counts all rejected rows of the task.
+            if task in checked:
+                continue  # the first shard of a task counts all rejected rows of the task
+            checked.add(task)
             file = rejected_path(split_name, task)
-            problem = "" if task in seen else _rejected_problem(storage.join(root, file), shard)
-            if problem or (task not in seen and shard.ledger.rejected):
+            problem = _rejected_problem(storage.join(root, file), shard)
+            if problem or shard.ledger.rejected:
                 yield CheckedFile(part="rejected", file=file, problem=problem, split=split_name, index=index)
-            seen.add(task)
     digest = bytes_digest(storage.read_folder(storage.join(root, "tokenizer")))
     problem = "" if digest == manifest.tokenizer.content_sha256 else "differs from the tokenizer in the manifest"
     yield CheckedFile(part="tokenizer", file="tokenizer", problem=problem)
@@ -135,10 +135,7 @@ def _problem(path: str, expected: bytes, *, otherwise: str) -> str:
 
 
 def verify_shard(root: str, shard: Shard, manifest: Manifest) -> dict[str, bytes]:
-    """Check one shard, and return the expected content of its index files, by path.
-
-    Raises: CorruptRecordError if the shard is damaged; the message names the record if possible.
-    """
+    """Check one shard, and return the expected content of its index files, by path. Raises: CorruptRecordError."""
     path = storage.join(root, shard.name)
     indexes = ShardIndexes(shard.name, indexed=manifest.index_stride is not None)
     num_examples, num_tokens = 0, 0
@@ -149,64 +146,55 @@ def verify_shard(root: str, shard: Shard, manifest: Manifest) -> dict[str, bytes
         num_examples += len(payloads)
         num_tokens += int(count_tokens(columns, manifest.schema).sum())
     if num_tokens != shard.num_tokens:
-        raise CorruptRecordError(
-            f"{path}: {some(num_examples, 'example')} with {some(num_tokens, 'token')}, expected {shard.num_tokens:,}",
-            remedy=REPAIR,
-        )
+        content = f"{some(num_examples, 'example')} with {some(num_tokens, 'token')}"
+        raise _damaged(path, f"{content}, expected {shard.num_tokens:,}")
     return indexes.files()
 
 
-def read_shard(root: str, shard: Shard, manifest: Manifest) -> Iterator[Payloads]:
-    """Yield the serialized examples of a shard in batches of about 8 MB; check its size, digest and number of examples.
+def _damaged(path: str, problem: str) -> CorruptRecordError:
+    return CorruptRecordError(f"{path}: {problem}", remedy=REPAIR)
 
-    Raises: CorruptRecordError if a check fails; the digest is checked only after the last batch.
+
+def read_shard(root: str, shard: Shard, manifest: Manifest) -> Iterator[Payloads]:
+    """Yield a shard's serialized examples in batches of about 8 MB. Check its size, number of examples and sha256.
+
+    Raises: CorruptRecordError, for the sha256 only after the last batch.
     """
     path = storage.join(root, shard.name)
     stored = storage.size(path)
     if stored is None:
-        raise CorruptRecordError(f"{path}: no such file", remedy=REPAIR)
+        raise _damaged(path, "no such file")
     if stored != shard.num_bytes:
-        raise CorruptRecordError(f"{path}: {some(stored, 'byte')}, expected {shard.num_bytes:,}", remedy=REPAIR)
+        raise _damaged(path, f"{some(stored, 'byte')}, expected {shard.num_bytes:,}")
     num_examples = 0
     with storage.read_stream(path) as stream:
-        counting = _HashingStream(stream)
+        hashing = _HashingStream(stream)
         for payloads in records.read_payloads(
-            cast(BinaryIO, counting),
+            cast(BinaryIO, hashing),
             compression=manifest.compression,
             place=path,
             most_record_bytes=manifest.schema.most_record_bytes,
         ):
             num_examples += len(payloads)
             if num_examples > shard.num_examples:  # a small file can unpack to any number of records
-                raise CorruptRecordError(
-                    f"{path}: more than the expected {some(shard.num_examples, 'example')}", remedy=REPAIR
-                )
+                raise _damaged(path, f"more than the expected {some(shard.num_examples, 'example')}")
             yield payloads
-        while counting.read(1 << 20):
+        while hashing.read(1 << 20):
             pass
-    if counting.hexdigest() != shard.sha256:
-        raise CorruptRecordError(
-            f"{path}: sha256 {counting.hexdigest()}, expected {shard.sha256}: whole records were replaced",
-            remedy=REPAIR,
-        )
+    if (sha256 := hashing.digest.hexdigest()) != shard.sha256:
+        raise _damaged(path, f"sha256 {sha256}, expected {shard.sha256}: whole records were replaced")
     if num_examples != shard.num_examples:
-        raise CorruptRecordError(
-            f"{path}: {some(num_examples, 'example')}, expected {shard.num_examples:,}", remedy=REPAIR
-        )
+        raise _damaged(path, f"{some(num_examples, 'example')}, expected {shard.num_examples:,}")
 
 
 class _HashingStream:
     def __init__(self, stream: BinaryIO) -> None:
-        self._stream = stream
-        self._digest = hashlib.sha256()
+        self._stream, self.digest = stream, hashlib.sha256()
 
     def read(self, size: int = -1) -> bytes:
-        data = self._stream.read(size)
-        self._digest.update(data)
-        return data
-
-    def hexdigest(self) -> str:
-        return self._digest.hexdigest()
+        content = self._stream.read(size)
+        self.digest.update(content)
+        return content
 
 
 def repair(

@@ -71,10 +71,7 @@ class ExportSettings:
             )
 
     def chosen(self, names: Iterable[str]) -> dict[str, str]:
-        """Return the new name of each column that is kept, by old name.
-
-        Raises: ConfigError if an option names an unknown column, two columns get the same name, or no column is kept.
-        """
+        """Return the new name of each kept column, by old name. Raises: ConfigError if the options do not fit."""
         names = tuple(names)
         new = dict(self.renamed)
         if unknown := [name for name in (*new, *self.dropped) if name not in names]:
@@ -84,9 +81,7 @@ class ExportSettings:
             )
         chosen = {name: new.get(name, name) for name in names if name not in self.dropped}
         if clash := sorted({name for name in chosen.values() if list(chosen.values()).count(name) > 1}):
-            raise ConfigError(
-                f"two columns would be named {clash[0]!r}", remedy="give one of them another name with --rename"
-            )
+            raise ConfigError(f"two columns would be named {clash[0]!r}", remedy="rename one of them with --rename")
         if not chosen:
             raise ConfigError("--drop leaves no column, expected at least one", remedy="leave out one --drop")
         return chosen

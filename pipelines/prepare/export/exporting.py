@@ -72,9 +72,7 @@ def export(root: str, settings: ExportSettings, *, watch: Watch = unwatched) -> 
     began = time.perf_counter()
     manifest = own_files.require_manifest(root)
     if unknown := [name for name in settings.splits if name not in manifest.splits]:
-        raise ConfigError(
-            f"{root}: no split {unknown[0]!r}", remedy=f"choose among {', '.join(manifest.splits)} with --split"
-        )
+        raise ConfigError(f"{root}: no split {unknown[0]!r}", remedy=f"choose among {', '.join(manifest.splits)}")
     writer = WRITERS[settings.to](manifest, settings)
     writer.check()
     runner = runners.choose(settings.beam_args, workers=settings.workers)
@@ -239,10 +237,7 @@ class _Job:
 
 
 def export_shard(task: ExportTask, progress: Progress) -> dict[str, int]:
-    """Export one shard, and return the number of rows as `{"rows": number}`.
-
-    Raises: CorruptRecordError if the shard does not match the manifest; OutputError.
-    """
+    """Export one shard; return {"rows": number of its rows}. Raises: CorruptRecordError, OutputError."""
     place = storage.join(task.root, task.shard.name)
     batches = (
         examples.decode(payloads, task.manifest.schema, place=place)

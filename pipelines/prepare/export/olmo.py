@@ -29,10 +29,8 @@ class OlmoWriter(Writer):
         ends = np.cumsum(lengths[lengths > 0])
         starts = np.append(0, ends)[:-1]
         # OLMo-core cuts local files at each EOS, so a document needs one at its end and none before.
-        self.counts = {
-            "documents": len(ends),
-            "not_by_eos": _not_by_eos(columns["input_ids"], starts, ends, facts.end_id),
-        }
+        not_by_eos = _not_by_eos(columns["input_ids"], starts, ends, facts.end_id)
+        self.counts = {"documents": len(ends), "not_by_eos": not_by_eos}
         borders = "".join(f"{start},{end}\n" for start, end in zip(starts.tolist(), ends.tolist(), strict=True))
         files = {
             "token_ids_part_{}.npy": columns["input_ids"].astype(np.min_scalar_type(facts.vocab_size - 1)).tobytes(),

@@ -27,10 +27,7 @@ from tfrecord_io.manifest import Shard
 
 
 class ParquetWriter(Writer):
-    """Writer of Parquet files and a dataset card.
-
-    `group_tokens`: approximate number of tokens in a row group; 2^21 tokens take 8 MB as token ids.
-    """
+    """Writer of Parquet files and a dataset card. `group_tokens`: about the number of tokens in a row group."""
 
     packages, suffix, group_tokens = ("pyarrow",), ".parquet", 1 << 21
 
@@ -38,12 +35,9 @@ class ParquetWriter(Writer):
         schema, settings = self._manifest.schema, self._settings
         has_documents = bool({"segment_ids", "num_tokens"} & {feature.role for feature in schema.features})
         has_pairs = schema.with_role("token_ids") is None
+        whole_rows = "each row is one document, which is exported without padding anyway"
         for flag, is_wrong, cause in (
-            (
-                "--documents",
-                settings.documents and not has_documents,
-                "each row is one document, which is exported without padding anyway",
-            ),
+            ("--documents", settings.documents and not has_documents, whole_rows),
             ("--add", settings.extra and has_pairs, "its columns have other names"),
             ("--join-prompts", settings.join_prompts and not has_pairs, "its rows are not preference pairs"),
         ):
@@ -74,10 +68,9 @@ class ParquetWriter(Writer):
         return {f"{{}}{self.suffix}": sink.getvalue()}
 
     def files_beside(self, exported: Mapping[str, Sequence[tuple[Shard, ExportedFile]]]) -> dict[str, bytes]:
-        """Return a dataset card that lists the files of each split, with a digest of their content.
+        """Return a dataset card that lists the files of each split.
 
-        Because of the digest, `datasets` does not return cached rows of an earlier export with the same name (5.2.0,
-        `load.py`).
+        Its digest keeps `datasets` from returning cached rows of an earlier export of the same name (5.2.0, `load.py`).
         """
         digest = hashlib.sha256("".join(file.sha256 for pairs in exported.values() for _, file in pairs).encode())
         manifest, lines = self._manifest, ["---", "configs:", "- config_name: default"]
@@ -95,9 +88,7 @@ class ParquetWriter(Writer):
         if self._settings.documents:
             return token_columns.documents(batches, manifest, extra=extra)
         join_prompts = self._settings.join_prompts
-        return (
-            token_columns.unpadded(columns, manifest, extra=extra, join_prompts=join_prompts) for columns in batches
-        )
+        return (token_columns.unpadded(batch, manifest, extra=extra, join_prompts=join_prompts) for batch in batches)
 
     def _table(self, columns: Mapping[str, ExportedColumn]) -> pa.Table:
         chosen, manifest = self._settings.chosen(columns), self._manifest
@@ -111,9 +102,8 @@ class ParquetWriter(Writer):
             classes = {chosen[label.name]: kind}
         elif manifest.schema.with_role("token_labels") is not None and "labels" in chosen:
             classes = {chosen["labels"]: {"feature": kind, "_type": "List"}}
-        return table.replace_schema_metadata(
-            {"huggingface": json.dumps({"info": {"features": classes}})} if classes else None
-        )
+        described = {"huggingface": json.dumps({"info": {"features": classes}})}
+        return table.replace_schema_metadata(described if classes else None)
 
 
 def _opened(sink: Any, schema: pa.Schema) -> pq.ParquetWriter:

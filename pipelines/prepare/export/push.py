@@ -13,7 +13,7 @@ _LOGIN = "run `hf auth login` with a token that may write there, or set HF_TOKEN
 
 
 def prepare(name: str, output: str) -> None:
-    """Create the private Hub dataset `name` unless it exists. `output`: folder for the export.
+    """Create the private Hub dataset `name`, unless it exists, for the export in `output`.
 
     Raises: ConfigError if the name is invalid or `output` is not local; OutputError if the Hub refuses.
     """
@@ -21,7 +21,7 @@ def prepare(name: str, output: str) -> None:
 
     if storage.local_path(output) is None:
         raise ConfigError(
-            f"--push with --output {output}: only a local folder can be uploaded", remedy="choose a local --output"
+            f"--push: only a local folder can be uploaded, not {output}", remedy="choose a local --output"
         )
     if name.count("/") != 1:
         raise ConfigError(f"--push {name}: expected ORG/NAME", remedy="write for example --push me/reviews")

@@ -40,19 +40,14 @@ class Writer(abc.ABC):
 
     def files_beside(self, exported: Mapping[str, Sequence[tuple[Shard, ExportedFile]]]) -> dict[str, bytes]:
         """Return the content of additional files by name. `exported`: shards by split, each with its first file."""
-        del exported
         return {}
 
     def note(self, counts: Mapping[str, int]) -> str:
         """Return a warning, or '' for none. `counts`: sums of `Writer.counts` over all shards."""
-        del counts
         return ""
 
     def require_held(self, roles: Sequence[Role]) -> None:
-        """Check that the export loses nothing: features with `roles` are kept, all others dropped or constant.
-
-        Raises: ConfigError.
-        """
+        """Raise ConfigError unless features with `roles` are kept, and all others are dropped or constant."""
         settings, schema = self._settings, self._manifest.schema
         settings.chosen(schema.names)
         if schema.with_role("token_ids") is None:
@@ -60,17 +55,14 @@ class Writer(abc.ABC):
                 f"--to {settings.to}: these files hold one text per document, but records here have two answers",
                 remedy="export with --to parquet",
             )
-        features = [feature for feature in schema.features if feature.constant is None or feature.role in roles]
-        dropped = [feature.name for feature in features if feature.name in settings.dropped and feature.role in roles]
-        if dropped:
+        needed = [feature.name for feature in schema.features if feature.role in roles]
+        if dropped := [name for name in needed if name in settings.dropped]:
             raise ConfigError(
                 f"--drop {dropped[0]} with --to {settings.to}: this format needs the column",
                 remedy="leave the --drop out",
             )
-        lost = [
-            feature.name for feature in features if feature.name not in settings.dropped and feature.role not in roles
-        ]
-        if lost:
+        varying = [feature.name for feature in schema.features if feature.constant is None]
+        if lost := [name for name in varying if name not in (*needed, *settings.dropped)]:
             content = "token ids and a mask of the learned ones" if "loss_mask" in roles else "token ids alone"
             raise ConfigError(
                 f"--to {settings.to}: these files hold {content}, so {', '.join(lost)} would be lost",

@@ -33,10 +33,7 @@ def configure() -> None:
 
 
 def hub_answers() -> bool:
-    """Return whether the Hub answers within 10 seconds; False if HF_HUB_OFFLINE is set.
-
-    A thread sends the request, because a DNS look-up has no time limit.
-    """
+    """Return whether the Hub answers within 10 seconds; False if HF_HUB_OFFLINE is set."""
     import huggingface_hub
     from huggingface_hub import constants
 
@@ -48,7 +45,7 @@ def hub_answers() -> bool:
             _answered.set()
 
     if not constants.HF_HUB_OFFLINE and not _answered.is_set():
-        thread = threading.Thread(target=ask, name="hub", daemon=True)
+        thread = threading.Thread(target=ask, name="hub", daemon=True)  # since a DNS look-up has no time limit
         thread.start()
         thread.join(_SECONDS)
     return _answered.is_set() and not constants.HF_HUB_OFFLINE

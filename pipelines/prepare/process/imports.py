@@ -22,10 +22,7 @@ def without(*names: str) -> Iterator[None]:
 
 
 def start_numba() -> None:
-    """Hide awkward and SciPy from Numba, which would import them for its first kernel (0.27 s, 36 MB).
-
-    Only user functions could need them.
-    """
+    """Start Numba without awkward and SciPy, which it would import for its first kernel (0.27 s, 36 MB)."""
     warnings.filterwarnings("ignore", message="Numba extension module 'awkward")
     with without("awkward", "scipy"):
         from tfrecord_io.codec import kernels

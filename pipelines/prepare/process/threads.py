@@ -36,10 +36,7 @@ def wait_for(future: concurrent.futures.Future[Result]) -> Result:
 
 
 def ordered_map(function: Callable[[Item], Result], items: Iterable[Item], *, threads: int) -> Iterator[Result]:
-    """Yield `map(function, items)` in order, computed by `threads` threads, at most `threads` items ahead.
-
-    With one thread, nothing is computed ahead. An error ends the iteration.
-    """
+    """Yield `map(function, items)` in order, computed by `threads` threads, at most that many items ahead."""
     if threads <= 1:
         yield from map(function, items)
         return

@@ -16,7 +16,7 @@ from pipelines.prepare.dataset.job import rejected_path
 from pipelines.prepare.dataset.rejected_rows import RejectedContent
 from pipelines.prepare.report import tables
 from pipelines.prepare.report.page import Group, Section, Table, render
-from pipelines.prepare.report.subject import SplitSubject, Subject, sampled_records
+from pipelines.prepare.report.subject import SplitSubject, Subject, sampled_records, shortened
 from tfrecord_io.errors import ConfigError, FormatError
 from tfrecord_io.manifest import Split
 
@@ -24,7 +24,7 @@ from tfrecord_io.manifest import Split
 _SPLITS = 8
 _REJECTED = 10
 _REJECTED_CHARACTERS = 400
-_ROWS, _CHARACTERS = 3, 1000
+_ROWS = 3
 _BY_SPLIT: tuple[tuple[str, str, str, Callable[[SplitSubject, Subject], Group]], ...] = (
     ("lengths", "Lengths", "Rows by their number of tokens, special tokens included.", tables.lengths_group),
     (
@@ -49,11 +49,7 @@ _BY_SPLIT: tuple[tuple[str, str, str, Callable[[SplitSubject, Subject], Group]],
 
 
 def of_dataset(root: str) -> bytes:
-    """Return the report of the finished dataset in `root` as an HTML page.
-
-    Raises: ManifestError if there is no finished dataset, or its format is newer; ReaderError if a shard or the
-        tokenizer is missing; CorruptRecordError if a sampled record is damaged.
-    """
+    """Return a report of the dataset in `root` as HTML. Raises: CorruptRecordError, ManifestError, ReaderError."""
     manifest = own_files.require_manifest(root)
     shown = [name for name, split in manifest.splits.items() if split.shards][:_SPLITS]
     share = 2.0 / max(len(shown), 2)
@@ -112,8 +108,7 @@ def _rejected(root: str, name: str, split: Split) -> Iterator[RejectedContent]:
             for row in rejected_rows.read(storage.join(root, rejected_path(name, task))):
                 if wanted.get(row.reason):
                     wanted[row.reason] -= 1
-                    more = " …" if len(row.content) > _REJECTED_CHARACTERS else ""
-                    yield dataclasses.replace(row, content=row.content[:_REJECTED_CHARACTERS] + more)
+                    yield dataclasses.replace(row, content=shortened(row.content, most=_REJECTED_CHARACTERS))
                 if not any(wanted.values()):
                     return
         except FileNotFoundError:  # `verify` reports the missing list
@@ -124,7 +119,7 @@ def _samples_section(root: str, subject: Subject) -> Section:
     head, groups = ("record", "text", "other features"), []
     for split in subject.splits:
         rows = tuple(
-            (f"{row.record} of {row.shard}", _short(row.text), _short(_pairs(row.features)))
+            (f"{row.record} of {row.shard}", shortened(row.text), shortened(_pairs(row.features)))
             for row in decoded_rows(root, subject.manifest, split.name, rows=_ROWS)
         )
         groups.append(Group(title=split.name, tables=(Table(caption="The first rows", head=head, rows=rows),)))
@@ -134,7 +129,3 @@ def _samples_section(root: str, subject: Subject) -> Section:
 
 def _pairs(features: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {json.dumps(value, ensure_ascii=False)}" for name, value in features.items())
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _CHARACTERS else f"{text[:_CHARACTERS]} …"

@@ -66,7 +66,7 @@ class Subject:
 
 
 def sampled_records(root: str, manifest: Manifest, split: str, *, share: float = 1.0) -> tuple[SampledRecords, ...]:
-    """Read a sample of a split, `share` times the usual size, as one part per row length.
+    """Read `share` times the usual sample of a split, one part per row length.
 
     Raises: CorruptRecordError if a record is damaged; ReaderError if a file is missing.
     """
@@ -117,8 +117,12 @@ def lengths_of(part: SampledRecords) -> np.ndarray:
 
 
 def count(number: float) -> str:
-    """Round and format a number, as in 1,234."""
+    """Format a number, rounded, as in 1,234."""
     return f"{round(number):,}"
+
+
+def shortened(text: str, *, most: int = 1000) -> str:
+    return text if len(text) <= most else f"{text[:most]} …"
 
 
 def share(part: float, whole: float = 1.0) -> str:

@@ -10,7 +10,7 @@ from rich.filesize import decimal as size
 from pipelines.prepare.audit import invariants
 from pipelines.prepare.options.suggestions import about_fim, against_padding, listing
 from pipelines.prepare.report.page import Group, Section, Table
-from pipelines.prepare.report.subject import SampledRecords, SplitSubject, Subject, count, lengths_of, share
+from pipelines.prepare.report.subject import SampledRecords, SplitSubject, Subject, count, lengths_of, share, shortened
 from pipelines.prepare.sources.rows.unused_rows import words_of
 from tfrecord_io.manifest import HELD_OUT, NOT_HELD_OUT, Manifest, dump
 from tfrecord_io.schema import ROLES, Role
@@ -37,10 +37,10 @@ def overview_section(subject: Subject) -> Section:
         figures = (ledger.rows_in, ledger.rows_filtered, ledger.rows_rejected, split.num_examples)
         more = (split.num_tokens, ledger.tokens_cut, len(split.shards))
         rows.append((name, *map(count, (*figures, *more)), size(split.num_bytes)))
-    left_out = [name for name in subject.manifest.splits if name not in {split.name for split in subject.splits}]
+    shown = {split.name for split in subject.splits}
+    left_out = [name for name in subject.manifest.splits if name not in shown]
     texts = (f"The sections below omit {some(len(left_out), 'split')}: {', '.join(left_out)}.",) if left_out else ()
-    caption = "Splits (exact, from the manifest)"
-    table = Table(caption=caption, head=head, rows=tuple(rows), numbers=len(head) - 1)
+    table = Table(caption="Splits (exact, from the manifest)", head=head, rows=tuple(rows), numbers=len(head) - 1)
     return Section(name="overview", title="At a glance", groups=(Group(tables=(table,), texts=texts),))
 
 
@@ -72,7 +72,7 @@ def tokens_group(split: SplitSubject, subject: Subject) -> Group:
     """Return a table of a split's special tokens, and the number of distinct tokens."""
     facts = subject.manifest.tokenizer
     counts = _counts(split, facts.vocab_size)
-    total, seen = int(counts.sum()), int((counts > 0).sum())
+    total, distinct = int(counts.sum()), int((counts > 0).sum())
     if not total:
         return Group(title=split.name, texts=("No sampled record has a token.",))
     special = {"unknown": facts.unk_id, "beginning (BOS)": facts.bos_id, "end (EOS)": facts.eos_id}
@@ -82,7 +82,7 @@ def tokens_group(split: SplitSubject, subject: Subject) -> Group:
         for name, token in special.items()
         if token is not None
     ]
-    rows.append(("different tokens", f"of {facts.vocab_size:,}", count(seen), share(seen, facts.vocab_size)))
+    rows.append(("different tokens", f"of {facts.vocab_size:,}", count(distinct), share(distinct, facts.vocab_size)))
     caption, head = f"Special tokens, {split.source_of_figures}", ("kind", "token", "occurrences", "share")
     table = Table(caption=caption, head=head, rows=tuple(rows), numbers=2)
     warnings: tuple[str, ...] = ()
@@ -157,8 +157,7 @@ def _facts(manifest: Manifest) -> Iterator[tuple[str, str]]:
 
 def _text(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value, sort_keys=True, ensure_ascii=False)
-    text = without_secrets(text)
-    return text if len(text) <= 1000 else f"{text[:1000]} …"
+    return shortened(without_secrets(text))
 
 
 def lengths_group(split: SplitSubject, subject: Subject) -> Group:

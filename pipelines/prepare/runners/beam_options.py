@@ -29,11 +29,7 @@ _JOB_SECONDS = 30 * 24 * 3600
 
 
 def check(beam_args: Sequence[str], *, root: str) -> None:
-    """Check Beam's options and the job service.
-
-    Raises: ConfigError if options are invalid, or workers cannot reach `root`; PrepError if the job service does not
-    answer.
-    """
+    """Check Beam's options, the job service, and that workers can reach `root`. Raises: ConfigError, PrepError."""
     options = parse(beam_args)
     if runner_name(options) == dataflow.RUNNER:
         dataflow.check(options, root=root)

@@ -73,7 +73,7 @@ class Child:
         self._function = function
 
     def receive(self, progress: Progress) -> child_process.Answer | None:
-        """Receive one message, and add its counts to `progress`. Return the answer, or None if the task still runs.
+        """Add the next message's counts to `progress`. Return its answer, or None if the task still runs.
 
         Raises: WorkerDiedError if the process has died.
         """

@@ -13,13 +13,8 @@ import threading
 from typing import Any
 
 from apache_beam.metrics import MetricsFilter
-from apache_beam.options.pipeline_options import (
-    DebugOptions,
-    GoogleCloudOptions,
-    PipelineOptions,
-    SetupOptions,
-    WorkerOptions,
-)
+from apache_beam.options import pipeline_options
+from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
 
 from pipelines.prepare import storage
 from pipelines.prepare.process.progress import Progress
@@ -40,11 +35,7 @@ _log = logging.getLogger(__name__)
 
 
 def check(options: PipelineOptions, *, root: str) -> None:
-    """Check the options of a Dataflow job.
-
-    Raises: ConfigError if an option or a library is missing, or workers cannot reach `root`; OutputError if the
-    temporary location cannot be listed.
-    """
+    """Check the options of a Dataflow job, and that workers can reach `root`. Raises: ConfigError, OutputError."""
     if importlib.util.find_spec("google.cloud.dataflow") is None:
         raise ConfigError(
             "--runner=DataflowRunner needs Google Cloud's libraries for Beam, which are not installed",
@@ -70,8 +61,10 @@ def prepare(options: PipelineOptions, *, name: str, place: str, folder: str) -> 
 
     `name`, `place`: see `Work`. `folder`: see `ship`. Raises: ConfigError if this package cannot be sent to workers.
     """
-    shipping.ship(options.view_as(SetupOptions), options.view_as(WorkerOptions), folder)
-    options.view_as(DebugOptions).add_experiment(_EXPERIMENT)
+    shipping.ship(
+        options.view_as(pipeline_options.SetupOptions), options.view_as(pipeline_options.WorkerOptions), folder
+    )
+    options.view_as(pipeline_options.DebugOptions).add_experiment(_EXPERIMENT)
     cloud = options.view_as(GoogleCloudOptions)
     if not cloud.job_name:  # the service does not run two jobs of the same name at once
         digest = hashlib.sha256(place.encode()).hexdigest()[:12]
@@ -84,8 +77,7 @@ class Monitor:
     """Monitor of a Dataflow job. `completes`: the job makes the whole dataset; otherwise it only ingests the source."""
 
     def __init__(self, options: PipelineOptions, *, completes: bool, progress: Progress) -> None:
-        self._completes = completes
-        self._progress = progress
+        self._completes, self._progress = completes, progress
         cloud = options.view_as(GoogleCloudOptions)
         self._project, self._region = cloud.project, cloud.region
         self._job_id: str | None = None

@@ -37,10 +37,8 @@ _NOT_FOR_WORKERS = {"train", "cli", "report"}
 
 def versions() -> dict[str, str]:
     """Return the versions, by package, that launcher and workers must share."""
-    return {
-        _DISTRIBUTION: tfrecord_io.__version__,
-        **{name: metadata.version(name) for name in ("tokenizers", "transformers")},
-    }
+    libraries = {name: metadata.version(name) for name in ("tokenizers", "transformers")}
+    return {_DISTRIBUTION: tfrecord_io.__version__, **libraries}
 
 
 def require_versions(expected: Mapping[str, str]) -> None:

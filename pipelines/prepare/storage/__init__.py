@@ -45,10 +45,7 @@ def file_system(path: str) -> tuple[Any, str]:
 
 
 def describe(path: str, *, retry_if: Callable[[BaseException], bool] = storage_errors.is_transient) -> dict[str, Any]:
-    """Return a remote file's or folder's metadata, as fsspec's `info`. `retry_if(error)`: whether to try again.
-
-    Raises: FileNotFoundError; errors of the service's library.
-    """
+    """Return a remote file's or folder's metadata, as fsspec's `info`. `retry_if(error)`: whether to try again."""
     return dict(store_of(path).info(path, retry_if=retry_if))
 
 
@@ -123,10 +120,9 @@ def read_many(paths: Sequence[str]) -> list[bytes | None]:
     """Return the content of each file, None if it is missing. Remote files are read concurrently."""
 
     def read(path: str) -> bytes | None:
-        try:
+        with contextlib.suppress(FileNotFoundError):
             return read_bytes(path)
-        except FileNotFoundError:
-            return None
+        return None
 
     is_remote = paths and local_path(paths[0]) is None
     return list(ordered_map(read, paths, threads=min(_READERS, len(paths)) if is_remote else 1))
@@ -158,9 +154,8 @@ def _open_remote(path: str) -> BinaryIO:
                     lambda first, last: fs.cat_file(inner, start=first, end=last, **version), start, stop, path=path
                 )
             except FileNotFoundError as error:
-                raise OutputError(
-                    f"{path}: deleted or replaced while it was read", remedy="run the same command again"
-                ) from error
+                cause = f"{path}: deleted or replaced while it was read"
+                raise OutputError(cause, remedy="run the same command again") from error
 
     remote = object_storage.RemoteFile(fs, inner, get=get, size=int(metadata["size"]), cache_type="readahead")
     return io.BufferedReader(remote, buffer_size=1 << 16)
@@ -225,10 +220,7 @@ def delete_files(folder: str, names: Sequence[str], *, inside: str | None = None
 
 
 def as_source_error(path: str) -> contextlib.AbstractContextManager[None]:
-    """Within the context, translate errors of reading the user's data from `path`.
-
-    Raises: FileNotFoundError; OutputError if the bucket is missing; SourceError for all other errors.
-    """
+    """Within the context, translate errors of reading the user's data, as `reading` does, into SourceError."""
     return reading(path, SourceError)
 
 

@@ -37,10 +37,7 @@ class Check(NamedTuple):
 
 
 def find_credentials() -> Any | None:
-    """Return Google's application default credentials; None if there are none, or for an emulator.
-
-    Raises: ConfigError if GOOGLE_APPLICATION_CREDENTIALS is set but invalid.
-    """
+    """Return Google's application default credentials, None without any or for an emulator. Raises: ConfigError."""
     if os.environ.get(EMULATOR):
         return None
     import google.auth
@@ -75,10 +72,8 @@ def explanation(bucket: str, done: str, status: int | None, message: str) -> tup
     """
     if status == 404:
         make = f"gcloud storage buckets create gs://{bucket} --location=REGION"
-        return (
-            f"there is no bucket gs://{bucket}",
-            f"correct the name, or create the bucket in the TPU's region: {make}",
-        )
+        remedy = f"correct the name, or create the bucket in the TPU's region: {make}"
+        return f"there is no bucket gs://{bucket}", remedy
     if status == 401:
         return f"no valid credentials for gs://{bucket} ({message})", _LOGIN_REMEDY
     if status not in (400, 403):
