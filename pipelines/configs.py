@@ -34,12 +34,8 @@ def functions_of(pairs: Sequence[tuple[str, str]]) -> tuple[FunctionOption, ...]
 def source_of(request: Mapping[str, Any]) -> SourceConfig:
     """Make a SourceConfig from a command's parameters. Raises: ConfigError if a value is wrong."""
     dataset, *more = request["datasets"]
-    return SourceConfig(
-        dataset=dataset,
-        more_paths=tuple(more),
-        functions=functions_of(request["functions"]),
-        **values_of(SourceConfig, request),
-    )
+    functions, values = functions_of(request["functions"]), values_of(SourceConfig, request)
+    return SourceConfig(dataset=dataset, more_paths=tuple(more), functions=functions, **values)
 
 
 def config_of(request: Mapping[str, Any]) -> PrepareConfig:
@@ -69,10 +65,8 @@ def typed_options(options: Mapping[str, Any], *, place: str = "") -> dict[str, A
     params, known = {}, _keywords()
     for name, value in options.items():
         if name not in known:
-            raise ConfigError(
-                f"{place}there is no option {name!r}",
-                remedy=f"{suggestion(name, sorted(known))}`prep-tfrecords build --help-all` lists the options",
-            )
+            remedy = f"{suggestion(name, sorted(known))}`prep-tfrecords build --help-all` lists the options"
+            raise ConfigError(f"{place}there is no option {name!r}", remedy=remedy)
         option, means_yes = known[name]
         if value is not None:
             params[option.name] = _typed(option, value, place=place + name, means_yes=means_yes)
@@ -96,10 +90,8 @@ def _typed(option: Option, value: Any, *, place: str, means_yes: bool) -> Any:
     expected, values = _EXPECTED.get(option.kind, "a text"), listed(value)
     for word in values:
         if not isinstance(word, str | int | float | os.PathLike | datetime.date) or isinstance(word, bool):
-            raise ConfigError(
-                f"{place}={word!r:.100}, expected {expected}",
-                remedy=f"see {option.flag} of `prep-tfrecords build --help-all`",
-            )
+            cause = f"{place}={word!r:.100}, expected {expected}"
+            raise ConfigError(cause, remedy=f"see {option.flag} of `prep-tfrecords build --help-all`")
     if option.is_repeatable:
         return tuple(map(str, values))
     if type(value) is option.kind and not option.parse:
@@ -110,9 +102,8 @@ def _typed(option: Option, value: Any, *, place: str, means_yes: bool) -> Any:
     try:
         return option.kind(text)
     except ValueError:
-        raise ConfigError(
-            f"{place}={value!r:.100}, expected {expected}", remedy=f"give a number, or leave {option.name} out"
-        ) from None
+        remedy = f"give a number, or leave {option.name} out"
+        raise ConfigError(f"{place}={value!r:.100}, expected {expected}", remedy=remedy) from None
 
 
 def listed(value: Any) -> list[Any]:

@@ -84,13 +84,8 @@ def fix_text(table: pa.Table, *, column: str = "text") -> pa.Table:
     Needs `pip install 'prep-tfrecords[corpus]'`.
     """
     ftfy = _library("ftfy")
-    config = ftfy.TextFixerConfig(
-        fix_latin_ligatures=False,
-        fix_character_width=False,
-        uncurl_quotes=False,
-        fix_line_breaks=False,
-        normalization=None,
-    )
+    off = dict.fromkeys(("fix_latin_ligatures", "fix_character_width", "uncurl_quotes", "fix_line_breaks"), False)
+    config = ftfy.TextFixerConfig(normalization=None, **off)
     texts = [text and ftfy.fix_text(text, config) for text in _column(table, column).to_pylist()]
     return _replaced(table, column, pa.array(texts, pa.large_string()))
 
@@ -139,7 +134,5 @@ def _library(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise ConfigError(
-            f"this function needs the package {name}, which cannot be imported ({error})",
-            remedy="run `pip install 'prep-tfrecords[corpus]'`",
-        ) from error
+        cause = f"this function needs the package {name}, which cannot be imported ({error})"
+        raise ConfigError(cause, remedy="run `pip install 'prep-tfrecords[corpus]'`") from error

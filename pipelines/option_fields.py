@@ -107,9 +107,8 @@ def check(config: Any) -> None:
         value = getattr(config, option.field)
         values = value if option.is_repeatable else () if value is None else (value,)
         if option.choices and (wrong := [word for word in values if word not in option.choices]):
-            raise ConfigError(
-                f"{option.flag} {wrong[0]!r}, expected one of {', '.join(option.choices)}", remedy="choose one of them"
-            )
+            cause = f"{option.flag} {wrong[0]!r}, expected one of {', '.join(option.choices)}"
+            raise ConfigError(cause, remedy="choose one of them")
         for number in values if option.kind in (int, float) else ():
             if expected := _missed(number, option):
                 shown = "of 10^18 or more" if isinstance(number, int) and number >= 10**18 else number
@@ -122,10 +121,8 @@ def require_taken(config: Any, flag: str, word: str) -> None:
     for option in declared(config.__class__):
         if option.taken_with and word not in option.taken_with and getattr(config, option.field) != option.default:
             expected = " or ".join(option.taken_with)
-            raise ConfigError(
-                f"{option.flag} was given with {flag} {word}, but works only with {flag} {expected}",
-                remedy=f"leave {option.flag} out, or choose {flag} {option.taken_with[0]}",
-            )
+            cause = f"{option.flag} was given with {flag} {word}, but works only with {flag} {expected}"
+            raise ConfigError(cause, remedy=f"leave {option.flag} out, or choose {flag} {option.taken_with[0]}")
 
 
 def _missed(number: Any, option: Option) -> str:

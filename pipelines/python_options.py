@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pipelines import configs
+from pipelines.build_options import Path
 from pipelines.prepare.options.config import FunctionOption, PrepareConfig
 from tfrecord_io.errors import ConfigError
 
@@ -84,15 +85,11 @@ def _check_object(datasets: Sequence[Any], options: Mapping[str, Any]) -> None:
         )
     for_files = ("config", "revision", "format", "data_files", "source_option", "sample_by", "append")
     if unfit := [name for name in for_files if options.get(name)]:
-        raise ConfigError(
-            f"{', '.join(unfit)} with an object as dataset, expected a path or a Hub id as dataset",
-            remedy=f"leave {', '.join(unfit)} out; all rows of the object are used",
-        )
+        cause = f"{', '.join(unfit)} with an object as dataset, expected a path or a Hub id as dataset"
+        raise ConfigError(cause, remedy=f"leave {', '.join(unfit)} out; all rows of the object are used")
 
 
-def parsed(
-    datasets: Sequence[str | os.PathLike[str]], options: Mapping[str, Any], *, beam_args: Sequence[str] = ()
-) -> dict[str, Any]:
+def parsed(datasets: Sequence[Path], options: Mapping[str, Any], *, beam_args: Sequence[str] = ()) -> dict[str, Any]:
     """Convert options to the parameters of the command `build`. Raises: ConfigError if a name or value is wrong."""
     if isinstance(beam_args, str):
         raise ConfigError(f"beam_args={beam_args!r}, expected a list of arguments", remedy=f"give [{beam_args!r}]")

@@ -185,10 +185,8 @@ def doctor(dataset: str | None, output: str | None, region: str | None, tpu: Any
             show(f"{name}: {value}")
         write_json(facts)
     else:
-        raise ConfigError(
-            "doctor checks either an output or a finished dataset",
-            remedy="give --output OUT, or the folder of a finished dataset (with --tpu node or vm)",
-        )
+        remedy = "give --output OUT, or the folder of a finished dataset (with --tpu node or vm)"
+        raise ConfigError("doctor checks either an output or a finished dataset", remedy=remedy)
 
 
 def _check_place(output: str, *, region: str | None) -> None:
@@ -202,9 +200,8 @@ def _check_place(output: str, *, region: str | None) -> None:
             show(f"       {check.remedy}")
     write_json([check._asdict() for check in checks])
     if failed := [check.name for check in checks if check.ok is False]:
-        raise OutputError(
-            f"{output}: not ready for a build: {', '.join(failed)}", remedy="follow the remedy below each BAD line"
-        )
+        cause = f"{output}: not ready for a build: {', '.join(failed)}"
+        raise OutputError(cause, remedy="follow the remedy below each BAD line")
 
 
 def _check_dataset(dataset: str, *, tpu: Any, **sizes: int) -> None:
@@ -219,9 +216,8 @@ def _check_dataset(dataset: str, *, tpu: Any, **sizes: int) -> None:
     try:
         tensorflow_start.load(verbose=is_verbose())
     except ImportError as error:
-        raise ConfigError(
-            f"--tpu needs TensorFlow, which cannot be imported ({error})", remedy="run `pip install '.[train]'`"
-        ) from error
+        cause = f"--tpu needs TensorFlow, which cannot be imported ({error})"
+        raise ConfigError(cause, remedy="run `pip install '.[train]'`") from error
     from tfrecord_io import reader, readiness
 
     opened = reader.open(dataset)

@@ -168,13 +168,9 @@ def _read(path: str) -> dict[str, Any]:
     try:
         content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
-        raise ConfigError(
-            f"--options {path}: cannot be read: {' '.join(str(error).split())}",
-            remedy="correct the path, or the YAML in the file",
-        ) from error
+        cause = f"--options {path}: cannot be read: {' '.join(str(error).split())}"
+        raise ConfigError(cause, remedy="correct the path, or the YAML in the file") from error
     if not isinstance(content, Mapping):
-        raise ConfigError(
-            f"--options {path}: {type(content).__name__} at the top level, expected option names with values",
-            remedy="write lines such as `tokenizer: gpt2`",
-        )
+        cause = f"--options {path}: {type(content).__name__} at the top level, expected option names with values"
+        raise ConfigError(cause, remedy="write lines such as `tokenizer: gpt2`")
     return dict(content)

@@ -55,15 +55,11 @@ def functions_to_run(stored: Sequence[UserFunction], consent: Consent, *, root: 
     inside = os.path.realpath(root) + os.sep
     for function in located:
         if os.path.realpath(function.path).startswith(inside):
-            raise ConfigError(
-                f"{function.option}: {function.path} is in the dataset's own folder, expected a module of your own",
-                remedy="run the command from the folder with your own module",
-            )
+            cause = f"{function.option}: {function.path} is in the dataset's own folder, expected a module of your own"
+            raise ConfigError(cause, remedy="run the command from the folder with your own module")
     if [function.option for function in located] != [function.option for function in stored]:
-        raise ConfigError(
-            f"{root}: the functions of this dataset are {_listed(stored)}, but the command has {_listed(located)}",
-            remedy="give the dataset's functions in the same order, or none if it has none",
-        )
+        cause = f"{root}: the functions of this dataset are {_listed(stored)}, but the command has {_listed(located)}"
+        raise ConfigError(cause, remedy="give the dataset's functions in the same order, or none if it has none")
     for mine, theirs in zip(located, stored, strict=True):
         if mine.identity() != theirs.identity():
             raise ConfigError(
@@ -114,13 +110,8 @@ def _listed(functions: Sequence[UserFunction]) -> str:
 
 def _is_plain(path: str) -> bool:
     tops = [path] if os.path.lexists(path) else glob.glob(path, recursive=True)
-    below = (
-        os.path.join(folder, name)
-        for top in tops
-        for folder, _, names in os.walk(top)
-        for name in names
-        if paths.is_data_file(name)
-    )
+    folders = itertools.chain.from_iterable(map(os.walk, tops))
+    below = (os.path.join(folder, name) for folder, _, names in folders for name in names if paths.is_data_file(name))
     return not any(
         f"{real}/".startswith(_NO_DATA)
         or (os.path.exists(real) and not os.path.isfile(real) and not os.path.isdir(real))

@@ -51,9 +51,8 @@ def load_tokenizer(root: str) -> Any:
     folder = storage.join(root, "tokenizer")
     files = storage.read_folder(folder)
     if not files:
-        raise ReaderError(
-            f"{folder}: the dataset's tokenizer is missing", remedy=f"run `prep-tfrecords verify {root} --repair`"
-        )
+        cause = f"{folder}: the dataset's tokenizer is missing"
+        raise ReaderError(cause, remedy=f"run `prep-tfrecords verify {root} --repair`")
     return saved_copy.load(files)
 
 
@@ -179,9 +178,8 @@ class TextPiece:
 
 
 def _pieces(ids: np.ndarray, marks: Iterable[np.ndarray | None], tokenizer: HFTokenizer) -> tuple[TextPiece, ...]:
-    learned, answer, segments = kinds = np.stack(
-        [np.zeros(len(ids), np.int64) if mark is None else mark.astype(np.int64) for mark in marks]
-    )
+    none = np.zeros(len(ids), np.int64)
+    learned, answer, segments = kinds = np.stack([none if mark is None else mark.astype(np.int64) for mark in marks])
     edges = [0, *(np.flatnonzero((np.diff(kinds) != 0).any(axis=0)) + 1).tolist(), len(ids)] if len(ids) else [0]
     # A piece decoded alone would lose the space before its first word. So take the text that the piece's tokens add,
     # unless later tokens change earlier text, such as half a character.

@@ -90,10 +90,8 @@ def _of_tokens(columns: Columns, manifest: Manifest, padded: np.ndarray) -> Iter
         return
     begins, tokens = np.diff(segments, axis=1, prepend=0), ~padded
     after_tokens = np.concatenate([np.ones((len(tokens), 1), bool), tokens[:, :-1]], axis=1)
-    yield (
-        np.where(tokens, after_tokens & ((begins == 0) | (begins == 1)), True) & tokens[:, :1],
-        "segment_ids that do not ascend by one from 1 before padding",
-    )
+    ascends = np.where(tokens, after_tokens & ((begins == 0) | (begins == 1)), True) & tokens[:, :1]
+    yield ascends, "segment_ids that do not ascend by one from 1 before padding"
     if (positions := schema.values(columns, "positions")) is not None:
         counted = np.where(begins == 1, positions == 0, np.diff(positions, axis=1, prepend=0) == 1)
         yield counted | padded, "positions that do not count each segment from 0"

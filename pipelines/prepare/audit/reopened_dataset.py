@@ -100,11 +100,8 @@ def reopen(root: str, manifest: Manifest, *, consent: Consent = NONE) -> Reopene
         **{name: record[name] for name in ("config", "revision", *SOURCE_OPTIONS, "object_splits") if name in record},
         **columns,
     )
-    stored = user_functions.restore(
-        record.get("functions", []),
-        expected=manifest.options.get("functions", []),
-        where=source_record.source_path(root, manifest.fingerprint),
-    )
+    where, expected = source_record.source_path(root, manifest.fingerprint), manifest.options.get("functions", [])
+    stored = user_functions.restore(record.get("functions", []), expected=expected, where=where)
     functions = tuple(functions_to_run(stored, consent, root=root))
     options = tuple(FunctionOption(kind=function.kind, spec=function.spec) for function in stored)
     opened = _open(dataclasses.replace(source, functions=options), consent, former=source_record.files_of(manifest))
@@ -141,9 +138,8 @@ def reopen(root: str, manifest: Manifest, *, consent: Consent = NONE) -> Reopene
 def _options(root: str, manifest: Manifest) -> tuple[dict[str, Any], tuple[HoldOut, ...], ShardSpec]:
     options = manifest.options
     try:
-        layout = LayoutConfig(
-            name=options["layout"], max_length=manifest.row_length, **object_of(LayoutConfig, options, LAYOUT_OPTIONS)
-        )
+        more = object_of(LayoutConfig, options, LAYOUT_OPTIONS)
+        layout = LayoutConfig(name=options["layout"], max_length=manifest.row_length, **more)
         if manifest.layout != manifest_entry(layout, length=manifest.row_length):
             raise ValueError("the layout differs from the options")
         names = ("text_columns", "label_column", "keep_columns", "label_classes", *LAYOUT_COLUMNS)
@@ -160,9 +156,8 @@ def _options(root: str, manifest: Manifest) -> tuple[dict[str, Any], tuple[HoldO
         )
         return columns, tuple(map(HoldOut.from_json, options.get("hold_out", ()))), spec
     except (ConfigError, *WRONG) as error:
-        raise FormatError(
-            f"{root}: the manifest has options that this library does not write ({error!r:.200})", remedy=REMAKE
-        ) from error
+        cause = f"{root}: the manifest has options that this library does not write ({error!r:.200})"
+        raise FormatError(cause, remedy=REMAKE) from error
 
 
 def _open(source: SourceConfig, consent: Consent, *, former: Sequence[Mapping[str, Any]]) -> OpenedSource:
@@ -188,10 +183,8 @@ def _rows(root: str, manifest: Manifest, opened: OpenedSource) -> dict[str, Rows
         for name in generation.rows:
             source_split = source_record.origin_of(manifest, name)
             if source_split not in opened.listing.splits:
-                raise FingerprintMismatchError(
-                    f"{root}: the source no longer has the split {source_split!r}",
-                    remedy="give the path of the unchanged source with --source",
-                )
+                cause = f"{root}: the source no longer has the split {source_split!r}"
+                raise FingerprintMismatchError(cause, remedy="give the path of the unchanged source with --source")
             file_rows = plan_files.read_file_rows(root, generation.fingerprint, name)
             rows[source_split] = RowsOnDemand(opened, source_split, file_rows, is_longer=bool(manifest.generations))
     return rows

@@ -167,10 +167,8 @@ def record_rows(root: str, manifest: Manifest, split: str) -> np.ndarray:
     """
     schema = manifest.schema
     if schema.with_role("num_tokens") is not None or schema.with_role("segment_ids") is not None:
-        raise ReaderError(
-            f"{root}: records have tokens of several rows, expected one row per record",
-            remedy="run `prep-tfrecords trace` to see the rows of a record",
-        )
+        cause = f"{root}: records have tokens of several rows, expected one row per record"
+        raise ReaderError(cause, remedy="run `prep-tfrecords trace` to see the rows of a record")
     shards = manifest.splits[split].shards
     if manifest.bucket_lengths or any(shard.ledger.filtered for shard in shards):
         tracer = Tracer(reopen(root, manifest))

@@ -231,10 +231,8 @@ def repair(
             storage.write_bytes(storage.join(root, file.file), content, inside=root)
             yield file.file, "its shard"
     if former := [file.file for file in damaged if file.part == "manifest"]:
-        raise FormatError(
-            f"{root}: {former[0]}, the manifest from before an append, cannot be made again",
-            remedy="copy it from an intact copy of the dataset",
-        )
+        cause = f"{root}: {former[0]}, the manifest from before an append, cannot be made again"
+        raise FormatError(cause, remedy="copy it from an intact copy of the dataset")
 
 
 def _restore_tokenizer(root: str, manifest: Manifest) -> Iterator[tuple[str, str]]:
@@ -242,10 +240,8 @@ def _restore_tokenizer(root: str, manifest: Manifest) -> Iterator[tuple[str, str
     copies = {name: storage.read_folder(storage.join(root, name)) for name in folders}
     sound = [name for name in folders if bytes_digest(copies[name]) == manifest.tokenizer.content_sha256]
     if not sound:
-        raise FormatError(
-            f"{root}: neither {folders[0]}/ nor {folders[1]}/ holds the tokenizer that the manifest names",
-            remedy="copy one of these folders from an intact copy of the dataset",
-        )
+        cause = f"{root}: neither {folders[0]}/ nor {folders[1]}/ holds the tokenizer that the manifest names"
+        raise FormatError(cause, remedy="copy one of these folders from an intact copy of the dataset")
     wanted = copies[sound[0]]
     for folder in folders:
         if folder in sound:

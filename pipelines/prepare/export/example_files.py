@@ -75,10 +75,8 @@ class ArrayRecordWriter(ExampleWriter):
     def check(self) -> None:
         super().check()
         if importlib.util.find_spec("array_record") is None:
-            raise ConfigError(
-                "--to arrayrecord needs the package array_record",
-                remedy="run `pip install 'prep-tfrecords[arrayrecord]'`",
-            )
+            cause = "--to arrayrecord needs the package array_record"
+            raise ConfigError(cause, remedy="run `pip install 'prep-tfrecords[arrayrecord]'`")
 
     def files(self, batches: Iterator[Columns]) -> dict[str, bytes]:
         from array_record.python import array_record_module

@@ -92,10 +92,8 @@ def read(root: str) -> ExportRecord | None:
             files=decoded(tuple[ExportedFile, ...], document["files"]),
         )
     except WRONG as error:
-        raise FormatError(
-            f"{path}: damaged, or not written by `prep-tfrecords export` ({error!r:.200})",
-            remedy="delete this folder, and export again",
-        ) from error
+        cause = f"{path}: damaged, or not written by `prep-tfrecords export` ({error!r:.200})"
+        raise FormatError(cause, remedy="delete this folder, and export again") from error
 
 
 def problems(root: str, record: ExportRecord) -> Iterator[tuple[str, str]]:

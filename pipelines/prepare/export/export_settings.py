@@ -65,20 +65,16 @@ class ExportSettings:
         require_taken(self, "--to", self.to)
         old_names = [old for old, _ in self.renamed]
         if twice := sorted({name for name in old_names if old_names.count(name) > 1 or name in self.dropped}):
-            raise ConfigError(
-                f"--rename {twice[0]}=…: another --rename or --drop names the same column",
-                remedy="keep one of these options",
-            )
+            cause = f"--rename {twice[0]}=…: another --rename or --drop names the same column"
+            raise ConfigError(cause, remedy="keep one of these options")
 
     def chosen(self, names: Iterable[str]) -> dict[str, str]:
         """Return the new name of each kept column, by old name. Raises: ConfigError if the options do not fit."""
         names = tuple(names)
         new = dict(self.renamed)
         if unknown := [name for name in (*new, *self.dropped) if name not in names]:
-            raise ConfigError(
-                f"--rename or --drop {unknown[0]}: there is no such column, expected one of {', '.join(names)}",
-                remedy="correct the name",
-            )
+            cause = f"--rename or --drop {unknown[0]}: there is no such column, expected one of {', '.join(names)}"
+            raise ConfigError(cause, remedy="correct the name")
         chosen = {name: new.get(name, name) for name in names if name not in self.dropped}
         if clash := sorted({name for name in chosen.values() if list(chosen.values()).count(name) > 1}):
             raise ConfigError(f"two columns would be named {clash[0]!r}", remedy="rename one of them with --rename")

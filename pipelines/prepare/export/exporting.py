@@ -104,13 +104,8 @@ def export(root: str, settings: ExportSettings, *, watch: Watch = unwatched) -> 
     counts = sum((collections.Counter(shard.counts) for shard in record.shards), collections.Counter[str]())
     if note := writer.note(counts):
         _log.warning("%s", note)
-    return Exported(
-        root=output,
-        shards=record.shards,
-        shards_made=len(missing),
-        shards_kept=len(job.tasks) - len(missing),
-        seconds=time.perf_counter() - began,
-    )
+    seconds, num_kept = time.perf_counter() - began, len(job.tasks) - len(missing)
+    return Exported(root=output, shards=record.shards, shards_made=len(missing), shards_kept=num_kept, seconds=seconds)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

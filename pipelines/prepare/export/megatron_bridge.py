@@ -22,10 +22,8 @@ class MegatronBridgeWriter(parquet.ParquetWriter):
 
     def check(self) -> None:
         if self._manifest.schema.with_role("segment_ids") is None:
-            raise ConfigError(
-                f"--to megatron-bridge with layout {self._manifest.layout['name']}: its rows are not packed",
-                remedy="build with --layout chat --pack-rows, or export to parquet",
-            )
+            cause = f"--to megatron-bridge with layout {self._manifest.layout['name']}: its rows are not packed"
+            raise ConfigError(cause, remedy="build with --layout chat --pack-rows, or export to parquet")
         self.require_held((*OF_DOCUMENTS, "loss_mask"))
 
     def _rows(self, batches: Iterable[Columns]) -> Iterator[dict[str, ExportedColumn]]:

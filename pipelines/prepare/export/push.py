@@ -20,9 +20,8 @@ def prepare(name: str, output: str) -> None:
     import huggingface_hub
 
     if storage.local_path(output) is None:
-        raise ConfigError(
-            f"--push: only a local folder can be uploaded, not {output}", remedy="choose a local --output"
-        )
+        cause = f"--push: only a local folder can be uploaded, not {output}"
+        raise ConfigError(cause, remedy="choose a local --output")
     if name.count("/") != 1:
         raise ConfigError(f"--push {name}: expected ORG/NAME", remedy="write for example --push me/reviews")
     with _as_output_error(name):

@@ -51,16 +51,12 @@ class Writer(abc.ABC):
         settings, schema = self._settings, self._manifest.schema
         settings.chosen(schema.names)
         if schema.with_role("token_ids") is None:
-            raise ConfigError(
-                f"--to {settings.to}: these files hold one text per document, but records here have two answers",
-                remedy="export with --to parquet",
-            )
+            cause = f"--to {settings.to}: these files hold one text per document, but records here have two answers"
+            raise ConfigError(cause, remedy="export with --to parquet")
         needed = [feature.name for feature in schema.features if feature.role in roles]
         if dropped := [name for name in needed if name in settings.dropped]:
-            raise ConfigError(
-                f"--drop {dropped[0]} with --to {settings.to}: this format needs the column",
-                remedy="leave the --drop out",
-            )
+            cause = f"--drop {dropped[0]} with --to {settings.to}: this format needs the column"
+            raise ConfigError(cause, remedy="leave the --drop out")
         varying = [feature.name for feature in schema.features if feature.constant is None]
         if lost := [name for name in varying if name not in (*needed, *settings.dropped)]:
             content = "token ids and a mask of the learned ones" if "loss_mask" in roles else "token ids alone"

@@ -94,9 +94,8 @@ def check_output(path: str) -> None:
     """Check that `path` is not a folder. Raises: ConfigError."""
     local = storage.local_path(path)
     if path.endswith("/") or (local is not None and os.path.isdir(local)):
-        raise ConfigError(
-            f"--output {path}: a folder, expected a file", remedy=f"give --output {storage.join(path, 'report.html')}"
-        )
+        cause = f"--output {path}: a folder, expected a file"
+        raise ConfigError(cause, remedy=f"give --output {storage.join(path, 'report.html')}")
 
 
 def _rejected(root: str, name: str, split: Split) -> Iterator[RejectedContent]:

@@ -36,18 +36,14 @@ def check(beam_args: Sequence[str], *, root: str) -> None:
     shutil.rmtree(open_pipeline(options).local_tempdir, ignore_errors=True)
     endpoint = options.view_as(PortableOptions).job_endpoint
     if runner_name(options) == "PortableRunner" and not endpoint:
-        raise ConfigError(
-            "--runner=PortableRunner without --job_endpoint",
-            remedy="give the address of the runner's job service, --job_endpoint=HOST:PORT",
-        )
+        cause = "--runner=PortableRunner without --job_endpoint"
+        raise ConfigError(cause, remedy="give the address of the runner's job service, --job_endpoint=HOST:PORT")
     if endpoint and endpoint != "embed":
         try:
             ExternalJobServer(endpoint, timeout=_CONNECT_SECONDS).start()
         except Exception as error:
-            raise PrepError(
-                f"no job service answers at {endpoint} within {some(_CONNECT_SECONDS, 'second')}",
-                remedy="start the job service, or correct --job_endpoint",
-            ) from error
+            cause = f"no job service answers at {endpoint} within {some(_CONNECT_SECONDS, 'second')}"
+            raise PrepError(cause, remedy="start the job service, or correct --job_endpoint") from error
 
 
 def is_direct(options: PipelineOptions) -> bool:
@@ -96,10 +92,8 @@ def parse(beam_args: Sequence[str], *, workers: int | None = None) -> PipelineOp
     options.get_all_options(add_extra_args_fn=look)
     # Beam ignores unknown options. Only job servers know the options of other runners.
     if unknown and (is_direct(options) or runner_name(options) == dataflow.RUNNER):
-        raise ConfigError(
-            f"Beam does not know {' '.join(unknown)}",
-            remedy="check the spelling; only Beam's options go after the --, all others before it",
-        )
+        cause = f"Beam does not know {' '.join(unknown)}"
+        raise ConfigError(cause, remedy="check the spelling; only Beam's options go after the --, all others before it")
     direct = options.view_as(DirectOptions)
     # DirectRunner's other modes listen on all network addresses and unpickle data from anybody.
     if is_direct(options) and (direct.direct_running_mode != "in_memory" or direct.direct_num_workers != 1):

@@ -37,22 +37,16 @@ _log = logging.getLogger(__name__)
 def check(options: PipelineOptions, *, root: str) -> None:
     """Check the options of a Dataflow job, and that workers can reach `root`. Raises: ConfigError, OutputError."""
     if importlib.util.find_spec("google.cloud.dataflow") is None:
-        raise ConfigError(
-            "--runner=DataflowRunner needs Google Cloud's libraries for Beam, which are not installed",
-            remedy="install them with: pip install 'apache-beam[gcp]'",
-        )
+        cause = "--runner=DataflowRunner needs Google Cloud's libraries for Beam, which are not installed"
+        raise ConfigError(cause, remedy="install them with: pip install 'apache-beam[gcp]'")
     cloud = options.view_as(GoogleCloudOptions)
     missing = [f"--{name}" for name in ("project", "temp_location") if not getattr(cloud, name)]
     if missing and not (missing == ["--temp_location"] and cloud.staging_location):
-        raise ConfigError(
-            f"--runner=DataflowRunner without {' and '.join(missing)}",
-            remedy="give -- --runner=DataflowRunner --project=PROJECT --region=REGION --temp_location=gs://BUCKET/tmp",
-        )
+        remedy = "give -- --runner=DataflowRunner --project=PROJECT --region=REGION --temp_location=gs://BUCKET/tmp"
+        raise ConfigError(f"--runner=DataflowRunner without {' and '.join(missing)}", remedy=remedy)
     if storage.local_path(root) is not None:
-        raise ConfigError(
-            f"--output {root} is a folder on this machine, which Dataflow's workers cannot reach",
-            remedy="give --output gs://BUCKET/FOLDER",
-        )
+        cause = f"--output {root} is a folder on this machine, which Dataflow's workers cannot reach"
+        raise ConfigError(cause, remedy="give --output gs://BUCKET/FOLDER")
     storage.list_names(cloud.temp_location or cloud.staging_location)
 
 

@@ -13,7 +13,7 @@ import io
 import os
 import posixpath
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from types import ModuleType
 from typing import Any, BinaryIO
 
@@ -44,7 +44,7 @@ def file_system(path: str) -> tuple[Any, str]:
     return fs, inner
 
 
-def describe(path: str, *, retry_if: Callable[[BaseException], bool] = storage_errors.is_transient) -> dict[str, Any]:
+def describe(path: str, *, retry_if: storage_errors.RetryIf = storage_errors.is_transient) -> dict[str, Any]:
     """Return a remote file's or folder's metadata, as fsspec's `info`. `retry_if(error)`: whether to try again."""
     return dict(store_of(path).info(path, retry_if=retry_if))
 
@@ -95,10 +95,8 @@ def read_bytes(path: str, *, most_bytes: int = _MOST_BYTES) -> bytes:
             num_bytes = os.fstat(stream.fileno()).st_size
             content = stream.read(num_bytes) if num_bytes <= most_bytes else b""
     if num_bytes > most_bytes:
-        raise FormatError(
-            f"{path}: more than {most_bytes:,} bytes, the limit for this file",
-            remedy="copy the file again from the original dataset",
-        )
+        cause = f"{path}: more than {most_bytes:,} bytes, the limit for this file"
+        raise FormatError(cause, remedy="copy the file again from the original dataset")
     return content
 
 

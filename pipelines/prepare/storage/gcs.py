@@ -20,7 +20,7 @@ import errno
 import functools
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import google_crc32c
@@ -113,7 +113,7 @@ def _file_system(process: int, emulator: str, key_file: str) -> Any:
     return GCSFileSystem(**options)
 
 
-def info(path: str, *, retry_if: Callable[[BaseException], bool] = storage_errors.is_transient) -> dict[str, Any]:
+def info(path: str, *, retry_if: storage_errors.RetryIf = storage_errors.is_transient) -> dict[str, Any]:
     """Return the metadata of an object or a folder. A folder exists if an object's name begins with it."""
     with bucket(path) as (handle, key):
         options = _options(path, retry_if)
@@ -242,7 +242,7 @@ def checks(output: str, *, region: str | None) -> Iterator[Check]:
         yield gcs_account.region_check(described, region)
 
 
-def _options(path: str, retry_if: Callable[[BaseException], bool] = storage_errors.is_transient) -> dict[str, Any]:
+def _options(path: str, retry_if: storage_errors.RetryIf = storage_errors.is_transient) -> dict[str, Any]:
     return {"timeout": TIMEOUT, "retry": storage_errors.library_retry(path, retry_if=retry_if)}
 
 

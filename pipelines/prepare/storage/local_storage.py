@@ -124,10 +124,8 @@ def write(path: str, chunks: Iterable[Any], *, inside: str | None = None, replac
         except FileNotFoundError as error:
             if inside is None:
                 raise
-            raise OutputError(
-                f"{os.path.dirname(path)}: the folder was deleted or moved while the job ran",
-                remedy="run the same command again; missing files are made again",
-            ) from error
+            cause = f"{os.path.dirname(path)}: the folder was deleted or moved while the job ran"
+            raise OutputError(cause, remedy="run the same command again; missing files are made again") from error
         descriptor = open_file(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, folder=folder)
         try:
             with os.fdopen(descriptor, "wb") as stream:

@@ -27,12 +27,11 @@ def open_fs(path: str) -> tuple[Any, str]:
         fs, inner = fsspec.core.url_to_fs(path)
         return fs, inner
     except (ValueError, ImportError) as error:
-        raise ConfigError(
-            f"{path}: this address cannot be opened: {error}", remedy=f"give a local folder or a {ADDRESS} address"
-        ) from error
+        cause = f"{path}: this address cannot be opened: {error}"
+        raise ConfigError(cause, remedy=f"give a local folder or a {ADDRESS} address") from error
 
 
-def info(path: str, *, retry_if: Callable[[BaseException], bool] = storage_errors.is_transient) -> dict[str, Any]:
+def info(path: str, *, retry_if: storage_errors.RetryIf = storage_errors.is_transient) -> dict[str, Any]:
     fs, inner = open_fs(path)
 
     def ask() -> dict[str, Any]:

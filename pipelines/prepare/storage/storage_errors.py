@@ -23,6 +23,7 @@ from tfrecord_io.errors import OutputError, PrepError, SourceError
 from tfrecord_io.shown import cause_without_secrets, is_web, without_secrets
 
 Result = TypeVar("Result")
+RetryIf = Callable[[BaseException], bool]
 
 _PATIENCE_SECONDS = 180.0
 _FIRST_SECONDS = 1.0
@@ -89,9 +90,7 @@ def is_transient(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno in _TRANSIENT
 
 
-def retry_transient(
-    attempt: Callable[[], Result], *, path: str, retry_if: Callable[[BaseException], bool] = is_transient
-) -> Result:
+def retry_transient(attempt: Callable[[], Result], *, path: str, retry_if: RetryIf = is_transient) -> Result:
     """Return the result of `attempt`; after errors that `retry_if` accepts, repeat it for three minutes."""
     longest, give_up = _FIRST_SECONDS, None
     while True:
@@ -107,17 +106,12 @@ def retry_transient(
         longest = min(_LONGEST_SECONDS, 2 * longest)
 
 
-def library_retry(path: str, *, retry_if: Callable[[BaseException], bool] = is_transient) -> Any:
+def library_retry(path: str, *, retry_if: RetryIf = is_transient) -> Any:
     """Return a `retry` argument for google-cloud-storage, with the limits of `retry_transient`."""
     from google.api_core.retry import Retry
 
-    return Retry(
-        predicate=retry_if,
-        initial=_FIRST_SECONDS,
-        maximum=_LONGEST_SECONDS,
-        timeout=_PATIENCE_SECONDS,
-        on_error=lambda error: _warn(path, error),
-    )
+    seconds = {"initial": _FIRST_SECONDS, "maximum": _LONGEST_SECONDS, "timeout": _PATIENCE_SECONDS}
+    return Retry(predicate=retry_if, on_error=lambda error: _warn(path, error), **seconds)
 
 
 def _warn(path: str, error: BaseException) -> None:
@@ -173,16 +167,12 @@ def _explanation(path: str, done: str, error: Exception) -> tuple[str, str]:
             return special
     host = urllib.parse.urlsplit(path).hostname if is_web(path) else None
     if host and status in (401, 403):
-        return (
-            f"{host} refuses access (status {status})",
-            "check that you may read this address; if it is signed, it may have expired, so get a new one",
-        )
+        remedy = "check that you may read this address; if it is signed, it may have expired, so get a new one"
+        return f"{host} refuses access (status {status})", remedy
     if is_transient(error) or (host and status):
-        answer = f"{host or 'the service'} answers with status {status}"
-        return (
-            answer if status else f"no connection to {host or 'the service'} ({message})",
-            f"check the address, the network and the service, and {_AGAIN}",
-        )
+        service = host or "the service"
+        cause = f"{service} answers with status {status}" if status else f"no connection to {service} ({message})"
+        return cause, f"check the address, the network and the service, and {_AGAIN}"
     number, text = (error.errno, error.strerror) if isinstance(error, OSError) else (None, None)
     return text or message, _REMEDIES.get(number or 0, _AGAIN)
 
