@@ -58,10 +58,7 @@ def config_of(request: Mapping[str, Any]) -> PrepareConfig:
 
 
 def typed_options(options: Mapping[str, Any], *, place: str = "") -> dict[str, Any]:
-    """Convert Python's keywords to parameters of `build`, without None.
-
-    `place`: prefix of messages. Raises: ConfigError if a name or a value is wrong.
-    """
+    """Convert Python's keywords to parameters of `build`; skip None. `place` begins messages. Raises: ConfigError."""
     params, known = {}, _keywords()
     for name, value in options.items():
         if name not in known:

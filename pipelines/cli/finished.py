@@ -199,9 +199,8 @@ def _check_place(output: str, *, region: str | None) -> None:
         if check.remedy:
             show(f"       {check.remedy}")
     write_json([check._asdict() for check in checks])
-    if failed := [check.name for check in checks if check.ok is False]:
-        cause = f"{output}: not ready for a build: {', '.join(failed)}"
-        raise OutputError(cause, remedy="follow the remedy below each BAD line")
+    if failed := ", ".join(check.name for check in checks if check.ok is False):
+        raise OutputError(f"{output}: not ready for a build: {failed}", remedy="follow the remedy below each BAD line")
 
 
 def _check_dataset(dataset: str, *, tpu: Any, **sizes: int) -> None:

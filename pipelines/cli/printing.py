@@ -272,16 +272,13 @@ def trained_tokenizer(trained: TrainedTokenizer) -> None:
     read, size_of = (count(trained.rows.trained), size(trained.rows.text_bytes)), count(trained.vocab_size)
     figures = (*read, size_of, f"{evaluation.tokens_per_word:.3f}", f"{evaluation.unknown_share:.3%}")
     out.print(table("rows", "text", "vocabulary", "tokens per word", "unknown", rows=[figures], numbers=5))
-    out.print(
-        f"tokens per word (between spaces) and share of unknown tokens, in the first {some(evaluation.texts, 'text')}"
-    )
+    texts = some(evaluation.texts, "text")
+    out.print(f"tokens per word (between spaces) and share of unknown tokens, in the first {texts}")
     for kind, rows in (("filtered", trained.rows.filtered), ("rejected", trained.rows.rejected)):
         if rows:
             out.print(f"rows {kind}: {', '.join(f'{words_of(reason)} in {n:,}' for reason, n in rows.items())}")
-    if trained.sampled_rows < sum(trained.splits.values()):
-        out.print(
-            f"a sample of {trained.sampled_rows:,} of {some(sum(trained.splits.values()), 'row')} was read (--sample)"
-        )
+    if trained.sampled_rows < (total := sum(trained.splits.values())):
+        out.print(f"a sample of {trained.sampled_rows:,} of {some(total, 'row')} was read (--sample)")
     out.print(
         f"{trained.request.kind} tokenizer in the style of {trained.request.chosen_style} in {trained.request.output}, "
         f"served by the engine {evaluation.engine}, in {duration(trained.seconds)}"

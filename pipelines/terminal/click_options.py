@@ -47,13 +47,10 @@ class ShortHelp(cloup.Command):
             return
         options = [option for option in self.get_params(ctx) if isinstance(option, DeclaredOption) and option.brief]
         options.sort(key=lambda option: not option.required)
+        records = [(option, option.get_help_record(ctx)) for option in options]
         with formatter.section("Options"):
             formatter.write_dl(
-                [
-                    (record[0], option.brief + " Required." * option.required)
-                    for option in options
-                    if (record := option.get_help_record(ctx)) is not None
-                ]
+                [(shown[0], option.brief + " Required." * option.required) for option, shown in records if shown]
             )
 
 

@@ -28,10 +28,7 @@ _Shown = tuple[str, int, "tuple[TextPiece, ...]", dict[str, Any]]  # text, numbe
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DecodedRow:
-    """A decoded record: its location, its text without padding, and its other features, by name.
-
-    `pieces`: the text, divided where the marks of its tokens change. `num_tokens`: without padding.
-    """
+    """A decoded record, without padding. `pieces`: its text, divided where the marks of tokens change."""
 
     split: str
     shard: str

@@ -119,7 +119,7 @@ def reopen(root: str, manifest: Manifest, *, consent: Consent = NONE) -> Reopene
         root=root,
         name=manifest.name,
         fingerprint=manifest.fingerprint,
-        splits=_splits(root, manifest, readers, plan, hold_outs, seed=spec.seed),
+        splits=_splits(root, manifest, readers, plan, hold_outs),
         # All fast engines give the same tokens.
         engine="hf" if any(map(engines.is_reference, made_by)) else "auto",
         spec=dataclasses.replace(spec, columns=plan),
@@ -198,9 +198,8 @@ def _readers(
         reader = RowReader(split=name, types=opened.types(name), addresses=opened.addresses)
         readers[name], columns[name] = reader, opened.columns[name]
         if functions:
-            applied, columns[name] = examine_functions(
-                functions, opened.columns[name], _samples(reader, stored), split=name, rows=stored.num_rows
-            )
+            samples, num_rows = _samples(reader, stored), stored.num_rows
+            applied, columns[name] = examine_functions(functions, columns[name], samples, split=name, rows=num_rows)
             readers[name] = dataclasses.replace(reader, functions=applied)
     return readers, columns
 
@@ -213,13 +212,7 @@ def _samples(reader: RowReader, rows: RowsOnDemand) -> Iterator[tuple[pa.Table, 
 
 
 def _splits(
-    root: str,
-    manifest: Manifest,
-    readers: Mapping[str, RowReader],
-    plan: ColumnPlan,
-    hold_outs: Sequence[HoldOut],
-    *,
-    seed: int,
+    root: str, manifest: Manifest, readers: Mapping[str, RowReader], plan: ColumnPlan, hold_outs: Sequence[HoldOut]
 ) -> dict[str, SplitSource]:
     held = {hold_out.name for hold_out in hold_outs}
     origins = {name: source_record.origin_of(manifest, name) for name in manifest.splits if name not in held}
@@ -227,6 +220,7 @@ def _splits(
         name: SplitSource(name=name, source_split=origin, ranges=(), reader=readers[origin])
         for name, origin in origins.items()
     }
+    seed = count(manifest.options["seed"])
     splits = selection.divide(sources, hold_outs, columns=plan.content, optional=plan.optional, seed=seed)
     if {"dedup", "decontaminate"} & manifest.options.keys():
         for name, split in splits.items():

@@ -30,11 +30,10 @@ from tfrecord_io.shown import some
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Contribution:
-    """A source row of a record. `texts`: its values, by column.
+    """A source row of a record. `texts`: the values of its columns.
 
-    `row`: the row's number in the split. `file`, `file_row`: the file (None for a Hub dataset or an object) and the
-    row's number in the file. `tokens`: the row's range [start, stop) of the record's tokens; None if each row is one
-    record.
+    `row`: its number in the split. `file`, `file_row`: its file (None for the Hub or an object), and its number there.
+    `tokens`: its range [start, stop) of the record's tokens; None if each row is one record.
     """
 
     row: int
@@ -162,8 +161,7 @@ def _without_filtered(dataset: ReopenedDataset, task: ShardTask, *, filtered: Ma
 def record_rows(root: str, manifest: Manifest, split: str) -> np.ndarray:
     """Return the source row number of each record of a split, int64 [N], in the order of shards and records.
 
-    Raises: ReaderError if a record has tokens of several rows; FormatError if plan and shards disagree; the errors of
-        `reopen`.
+    Raises: ReaderError if a record has tokens of several rows; FormatError for damage; the errors of `reopen`.
     """
     schema = manifest.schema
     if schema.with_role("num_tokens") is not None or schema.with_role("segment_ids") is not None:

@@ -234,10 +234,8 @@ class _Job:
 def export_shard(task: ExportTask, progress: Progress) -> dict[str, int]:
     """Export one shard; return {"rows": number of its rows}. Raises: CorruptRecordError, OutputError."""
     place = storage.join(task.root, task.shard.name)
-    batches = (
-        examples.decode(payloads, task.manifest.schema, place=place)
-        for payloads in verify.read_shard(task.root, task.shard, task.manifest)
-    )
+    batches_of_bytes = verify.read_shard(task.root, task.shard, task.manifest)
+    batches = (examples.decode(payloads, task.manifest.schema, place=place) for payloads in batches_of_bytes)
     writer, files = WRITERS[task.settings.to](task.manifest, task.settings), []
     for pattern, content in writer.files(batches).items():
         name = pattern.format(task.stem)

@@ -13,10 +13,7 @@ _LOGIN = "run `hf auth login` with a token that may write there, or set HF_TOKEN
 
 
 def prepare(name: str, output: str) -> None:
-    """Create the private Hub dataset `name`, unless it exists, for the export in `output`.
-
-    Raises: ConfigError if the name is invalid or `output` is not local; OutputError if the Hub refuses.
-    """
+    """Check that `output` is local; create the private Hub dataset `name`. Raises: ConfigError, OutputError."""
     import huggingface_hub
 
     if storage.local_path(output) is None:

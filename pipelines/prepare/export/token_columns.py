@@ -21,11 +21,7 @@ _OF_DOCUMENTS = ("input_ids", "attention_mask", "labels")
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ExportedColumn:
-    """A column with N rows.
-
-    If `counts` is None, `values` has the shape [N, ...]. Otherwise `values` is flat, and `counts`, int64 [N], is the
-    number of values in each row.
-    """
+    """Column of N rows: `values` [N, ...], or flat `values` with `counts`, int64 [N], the number of values per row."""
 
     values: np.ndarray
     counts: np.ndarray | None = None

@@ -16,10 +16,7 @@ OF_DOCUMENTS: tuple[Role, ...] = ("token_ids", "attention_mask", "num_tokens", "
 
 
 class Writer(abc.ABC):
-    """Base class for writers of one format.
-
-    `packages`: libraries with versions that affect the bytes. `counts`: figures that `files` collects for `note`.
-    """
+    """Base class of writers. `packages`: libraries that affect the bytes. `counts`: figures for `note`."""
 
     packages: tuple[str, ...] = ()
 
@@ -33,10 +30,7 @@ class Writer(abc.ABC):
 
     @abc.abstractmethod
     def files(self, batches: Iterator[Columns]) -> Mapping[str, Any]:
-        """Encode the decoded records of one shard; return the content of the shard's files by name.
-
-        In the names, {} means the shard's name without its suffix.
-        """
+        """Encode a shard's decoded records; return its files by name, where {} is the shard's name without suffix."""
 
     def files_beside(self, exported: Mapping[str, Sequence[tuple[Shard, ExportedFile]]]) -> dict[str, bytes]:
         """Return the content of additional files by name. `exported`: shards by split, each with its first file."""

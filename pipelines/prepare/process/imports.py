@@ -31,14 +31,10 @@ def start_numba() -> None:
 
 
 def start_worker() -> None:
-    """Start Numba and Arrow in a worker that runs no user code.
-
-    pyarrow would import pandas for its first array (0.15 s of CPU time, 35 MB). Afterwards, it treats pandas objects as
-    plain sequences.
-    """
+    """Start Numba and Arrow in a worker that runs no user code. Arrow then treats pandas objects as plain sequences."""
     import pyarrow as pa
 
     start_numba()
-    with without("pandas"):
+    with without("pandas"):  # pyarrow would import it for its first array (0.15 s of CPU time, 35 MB)
         pa.array([0])
         pa.array(pa.array([0]).to_numpy())

@@ -66,10 +66,7 @@ class Subject:
 
 
 def sampled_records(root: str, manifest: Manifest, split: str, *, share: float = 1.0) -> tuple[SampledRecords, ...]:
-    """Read `share` times the usual sample of a split, one part per row length.
-
-    Raises: CorruptRecordError if a record is damaged; ReaderError if a file is missing.
-    """
+    """Read `share` times a split's usual sample, one part per row length. Raises: CorruptRecordError, ReaderError."""
     parts = []
     for length in manifest.bucket_lengths or (None,):
         described = manifest if length is None else manifest.bucket(length)

@@ -41,15 +41,13 @@ class Child:
     """A child process and its current task."""
 
     task: Any
+    process: multiprocessing.process.BaseProcess
     _function: bytes | None = None
 
     def __init__(
         self, *, target: Callable[..., None] | None = None, function: Callable[[Any, Progress], Any] | None = None
     ) -> None:
-        """Start a fork server that runs `target`, a forked child that runs `function`, or else a reusable child.
-
-        The module `here` describes them.
-        """
+        """Start a fork server with `target`, a forked child with `function`, or else a reusable child (see `here`)."""
         self.is_fork_server = target is not None
         self.is_reusable = target is None and function is None
         context: Any = multiprocessing.get_context("spawn" if function is None else "fork")

@@ -38,10 +38,7 @@ def begin(most_memory: int) -> None:
 
 
 def serve(pipe: Connection, most_memory: int | None, function: Callable[[Any, Progress], Any] = max) -> None:
-    """Run tasks from a pipe until the launcher closes it.
-
-    `most_memory`: see `begin`; None for a forked process, which has a limit and always runs `function`.
-    """
+    """Run tasks from a pipe until the launcher closes it. Forked processes have a `function`, but no `most_memory`."""
     if most_memory is not None:
         begin(most_memory)
     channel = Channel(pipe)

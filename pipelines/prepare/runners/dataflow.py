@@ -51,10 +51,7 @@ def check(options: PipelineOptions, *, root: str) -> None:
 
 
 def prepare(options: PipelineOptions, *, name: str, place: str, folder: str) -> None:
-    """Set missing options: the packages for workers, and the job's name.
-
-    `name`, `place`: see `Work`. `folder`: see `ship`. Raises: ConfigError if this package cannot be sent to workers.
-    """
+    """Set missing options: the packages for workers, and the job's name (see `ship`, `Work`). Raises: ConfigError."""
     shipping.ship(
         options.view_as(pipeline_options.SetupOptions), options.view_as(pipeline_options.WorkerOptions), folder
     )
@@ -80,10 +77,8 @@ class Monitor:
     def follow(self, result: Any) -> None:
         """Show a link to the submitted job `result`, a Beam PipelineResult, and report its progress from a thread."""
         self._job_id = result.job_id()
-        self._progress.post_note(
-            f"Dataflow job {self._job_id}: https://console.cloud.google.com/dataflow/jobs/{self._region}/"
-            f"{self._job_id}?project={self._project}"
-        )
+        page = f"https://console.cloud.google.com/dataflow/jobs/{self._region}/{self._job_id}?project={self._project}"
+        self._progress.post_note(f"Dataflow job {self._job_id}: {page}")
         threading.Thread(target=self._follow, args=(result,), name="dataflow", daemon=True).start()
 
     def close(self) -> None:

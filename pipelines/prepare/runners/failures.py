@@ -86,10 +86,8 @@ def from_text(text: str) -> PrepError:
         if match := re.search(pattern, text):
             return PrepError(cause.format(*match.groups()), remedy=remedy)
     last = next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "no reason was given")
-    return PrepError(
-        f"the job failed: {last}",
-        remedy=f"look for the reason in the runner's log, or add --verbose; when it is fixed, {AGAIN}",
-    )
+    remedy = f"look for the reason in the runner's log, or add --verbose; when it is fixed, {AGAIN}"
+    return PrepError(f"the job failed: {last}", remedy=remedy)
 
 
 @contextlib.contextmanager

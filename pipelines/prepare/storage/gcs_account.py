@@ -66,10 +66,7 @@ def configured() -> dict[str, Any]:
 
 
 def explanation(bucket: str, done: str, status: int | None, message: str) -> tuple[str, str] | None:
-    """Return the cause and the remedy for an HTTP status, or None if there is no special one.
-
-    `done`: what the request did, `read` or `written`. `message`: the service's.
-    """
+    """Return (cause, remedy) for an HTTP status, or None. `done`: read or written. `message`: the service's answer."""
     if status == 404:
         make = f"gcloud storage buckets create gs://{bucket} --location=REGION"
         remedy = f"correct the name, or create the bucket in the TPU's region: {make}"
