@@ -58,7 +58,7 @@ def config_of(request: Mapping[str, Any]) -> PrepareConfig:
 
 
 def typed_options(options: Mapping[str, Any], *, place: str = "") -> dict[str, Any]:
-    """Convert Python's keywords to parameters of `build`; skip None. `place` begins messages. Raises: ConfigError."""
+    """Convert options from Python to parameters of the command `build`, omitting None. `place`: prefix of messages."""
     params, known = {}, _keywords()
     for name, value in options.items():
         if name not in known:

@@ -52,7 +52,7 @@ _PUBLIC = [ipaddress.ip_address(address) for address in ("192.0.0.9", "192.0.0.1
 
 
 def version(name: str) -> str:
-    """Return the versions of a function, its packages and models, such as `2, ftfy 6.3.1`."""
+    """Return the versions of the function `name`, its packages and models, such as `2, ftfy 6.3.1`."""
     versions = [str(_VERSIONS[name])]
     if package := _PACKAGES.get(name):
         module = _library(package.replace("-", "_"))
@@ -63,7 +63,7 @@ def version(name: str) -> str:
 
 
 def length(table: pa.Table, least: int = 0, most: int = 1 << 62, *, column: str = "text") -> pa.Array:
-    """Return which texts have `least` to `most` characters."""
+    """Return a mask of the rows with texts of `least` to `most` characters."""
     lengths = pc.utf8_length(_column(table, column).fill_null(""))
     return pc.and_(pc.greater_equal(lengths, least), pc.less_equal(lengths, most))
 

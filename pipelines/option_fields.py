@@ -117,7 +117,7 @@ def check(config: Any) -> None:
 
 
 def require_taken(config: Any, flag: str, word: str) -> None:
-    """Raise ConfigError if an option without its default value works only with other words than `word` for `flag`."""
+    """Raise ConfigError if an option that does not work with the value `word` of `flag` differs from its default."""
     for option in declared(config.__class__):
         if option.taken_with and word not in option.taken_with and getattr(config, option.field) != option.default:
             expected = " or ".join(option.taken_with)
@@ -141,7 +141,7 @@ def _missed(number: Any, option: Option) -> str:
 
 
 def fingerprint_items(config: Any) -> dict[str, Any]:
-    """Return the values of options that the fingerprint of a dataset contains, by their names there."""
+    """Return the values of the options of `config` that belong to a dataset's fingerprint, by name."""
     items = {}
     for option in declared(config.__class__):
         value, covered = getattr(config, option.field), option.fingerprint

@@ -89,7 +89,7 @@ def takes_consent(command: Command) -> Command:
 
 
 def folder(_: click.Context, __: click.Parameter, path: str | None) -> str | None:
-    """Return the folder of a dataset, if `path` is that folder or its manifest.json."""
+    """Return the dataset's folder if `path` is that folder or its manifest.json; None for None."""
     return path if path is None else path.removesuffix("/manifest.json") if path != "manifest.json" else "."
 
 
@@ -97,7 +97,7 @@ takes_dataset = click.argument("dataset", callback=folder)
 
 
 def configure(config: PrepareConfig | None = None) -> None:
-    """Reduce the memory of a process that the command owns: tune allocators and, given a config, Numba's imports."""
+    """Reduce the memory of a process with only this command: tune allocators and, given a config, Numba's imports."""
     context = click.get_current_context(silent=True)
     if context is None or not getattr(context.find_root().command, "owns_process", False):
         return

@@ -17,7 +17,7 @@ Invariant = tuple[np.ndarray, str]
 
 
 def check_columns(columns: Columns, manifest: Manifest, *, path: str, first: int) -> None:
-    """Check decoded records. `first`: number of the first one in the shard `path`. Raises: CorruptRecordError."""
+    """Check decoded records. `path`, `first`: their shard, and the first one's number. Raises: CorruptRecordError."""
 
     def expect(valid: np.ndarray, violation: str) -> None:
         rows = np.flatnonzero(~valid.reshape(len(valid), -1).all(axis=1))
@@ -61,7 +61,7 @@ def check_columns(columns: Columns, manifest: Manifest, *, path: str, first: int
 
 
 def padding(columns: Columns, manifest: Manifest, *, side: Side = "input") -> np.ndarray:
-    """Return which positions of one side are padding, bool [N, positions]; for a single record, bool [positions]."""
+    """Return a mask of the padding in the token sequence `side`: bool [N, positions], or [positions] for one record."""
     schema, length = manifest.schema, manifest.row_length
     if side != "input":
         stored = schema.mask_of(side)

@@ -73,7 +73,7 @@ class ReopenedDataset:
         return dataclasses.replace(planned, pieces=self.pieces(split, planned.row_ranges)), job
 
     def pieces(self, split: str, row_ranges: Sequence[tuple[int, int]]) -> Pieces:
-        """Return the places in the source of a split's rows. `row_ranges`: pairs [start, stop) of row numbers."""
+        """Return the places of a split's rows in the source files. `row_ranges`: pairs [start, stop) of row numbers."""
         return self.rows[self.job.splits[split].source_split].pieces(row_ranges)
 
     def locate(self, split: str, row: int) -> tuple[str | None, int]:

@@ -56,7 +56,7 @@ class Traced:
 
 
 class Tracer:
-    """Traces records of one dataset. After a shard's first record, its other records are quick to trace."""
+    """Tracer of one dataset's records. After a shard's first record, its other records are quick to trace."""
 
     def __init__(self, dataset: ReopenedDataset) -> None:
         self._dataset = dataset

@@ -129,7 +129,7 @@ def documents(
 
 
 def joined_documents(batches: Iterable[Columns], manifest: Manifest) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Return the flat columns of a shard's D documents, and the number of tokens in each document, int64 [D]."""
+    """Return the columns of a shard's D documents as flat arrays, and the tokens in each document, int64 [D]."""
     parts = list(documents(batches, manifest))
     lengths = [part["input_ids"].counts for part in parts if part["input_ids"].counts is not None]
     empty: dict[str, np.ndarray] = {"input_ids": np.zeros(0, np.int32), "labels": np.zeros(0, np.int64)}

@@ -2,22 +2,32 @@
 
 import contextlib
 import sys
+import threading
+import types
 import warnings
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
 
 @contextlib.contextmanager
 def without(*names: str) -> Iterator[None]:
-    """Within the context, let imports of these modules fail as if they were not installed."""
-    hidden = {name: sys.modules[name] for name in names if name in sys.modules}
-    sys.modules.update(dict.fromkeys(names))  # type: ignore[arg-type]  # None marks a missing module
+    """Within the context, let this thread's imports of these modules fail as if they were not installed."""
+    thread = threading.get_ident()
+
+    def find_spec(name: str, path: object = None, target: object = None) -> None:
+        if name in names and threading.get_ident() == thread:
+            raise ModuleNotFoundError(name, name=name)
+
+    # A None in `sys.modules` would not do: Cython's `import` returns it.
+    finder: Any = types.SimpleNamespace(find_spec=find_spec)
+    hidden = {name: sys.modules.pop(name) for name in names if name in sys.modules}
+    sys.meta_path.insert(0, finder)
     try:
         yield
     finally:
-        for name in names:
-            del sys.modules[name]
+        sys.meta_path.remove(finder)
         sys.modules.update(hidden)
 
 

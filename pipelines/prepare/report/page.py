@@ -52,7 +52,7 @@ class Section:
 
 
 def render(*, title: str, says: str, sections: Sequence[Section]) -> bytes:
-    """Return a page as HTML in UTF-8. All warnings come first."""
+    """Return a page as HTML in UTF-8. `says`: its introduction. All warnings come first."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_FOLDER),
         autoescape=True,

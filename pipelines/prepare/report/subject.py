@@ -53,7 +53,7 @@ class SplitSubject:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Subject:
-    """Data for all sections. `splits`: the splits to show in detail. `place`: the location of the source, if known."""
+    """Data for all sections of a report. `splits`: those to show in detail. `place`: where the source is, if known."""
 
     manifest: Manifest
     tokenizer: HFTokenizer
@@ -66,7 +66,7 @@ class Subject:
 
 
 def sampled_records(root: str, manifest: Manifest, split: str, *, share: float = 1.0) -> tuple[SampledRecords, ...]:
-    """Read `share` times a split's usual sample, one part per row length. Raises: CorruptRecordError, ReaderError."""
+    """Read up to `share` times 4,096 records of a split, as one part per row length. Raises: CorruptRecordError."""
     parts = []
     for length in manifest.bucket_lengths or (None,):
         described = manifest if length is None else manifest.bucket(length)

@@ -71,7 +71,7 @@ def runner_name(options: PipelineOptions) -> str | None:
 
 
 def parse(beam_args: Sequence[str], *, workers: int | None = None) -> PipelineOptions:
-    """Parse Beam's arguments. `workers`: a job service's number; by default, one per core. Raises: ConfigError."""
+    """Parse Beam's arguments. `workers`: for --job_endpoint, by default one per core. Raises: ConfigError."""
     names = {arg.partition("=")[0] for arg in beam_args}
     defaults = {}
     if names & {"--runner", "--job_endpoint"} and "--job-server-timeout" not in names:

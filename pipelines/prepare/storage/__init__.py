@@ -218,7 +218,7 @@ def delete_files(folder: str, names: Sequence[str], *, inside: str | None = None
 
 
 def as_source_error(path: str) -> contextlib.AbstractContextManager[None]:
-    """Within the context, translate errors of reading the user's data, as `reading` does, into SourceError."""
+    """Within the context, turn errors of reading the user's data from `path` into SourceError (see `reading`)."""
     return reading(path, SourceError)
 
 

@@ -44,7 +44,7 @@ _lock = threading.Lock()
 
 @contextlib.contextmanager
 def bucket(path: str) -> Iterator[tuple[Any, str]]:
-    """Yield the client's `Bucket` for an address, and the object's name in it. All threads share one client."""
+    """Yield google-cloud-storage's `Bucket` for an address, and the object's name. All threads share one client."""
     from google.api_core.exceptions import NotFound, RetryError
 
     fs, inner = open_fs(path)
@@ -176,7 +176,7 @@ def write(path: str, chunks: Iterable[Any], *, inside: str | None = None, replac
             if not is_lost and not is_plain and "doesn't match calculated" not in str(error):
                 raise
             raise OutputError(
-                f"{path}: the upload was interrupted: {storage_errors.words(error)}",
+                f"{path}: the upload was interrupted: {storage_errors.message_of(error)}",
                 remedy="run the same command again; only the missing files are made",
             ) from cause_without_secrets(error)
     stored: dict[str, Any] = {}

@@ -99,7 +99,7 @@ def credentials_check() -> Check:
 
 
 def region_check(described: Any, region: str) -> Check:
-    """Check whether a bucket is in a TPU's region or zone. `described`: the client's `Bucket` with its metadata."""
+    """Check whether the bucket `described`, a `Bucket` of google-cloud-storage, is in a TPU's region or zone."""
     region = re.sub(r"-[a-z]$", "", region.lower())
     location = str(described.location or "")
     if region in [location.lower(), *(str(part).lower() for part in described.data_locations or ())]:

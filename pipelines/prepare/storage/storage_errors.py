@@ -91,7 +91,7 @@ def is_transient(error: BaseException) -> bool:
 
 
 def retry_transient(attempt: Callable[[], Result], *, path: str, retry_if: RetryIf = is_transient) -> Result:
-    """Return the result of `attempt`; after errors that `retry_if` accepts, repeat it for three minutes."""
+    """Return the result of `attempt`. For 3 minutes, log errors that `retry_if` accepts, with `path`, and try again."""
     longest, give_up = _FIRST_SECONDS, None
     while True:
         pause = longest * random.uniform(0.5, 1)
@@ -115,7 +115,7 @@ def library_retry(path: str, *, retry_if: RetryIf = is_transient) -> Any:
 
 
 def _warn(path: str, error: BaseException) -> None:
-    cause = without_secrets(f"{path}: {words(error)}")
+    cause = without_secrets(f"{path}: {message_of(error)}")
     _log.warning("%s; trying again for up to %.0f s", cause, _PATIENCE_SECONDS)
 
 
@@ -160,7 +160,7 @@ def _raise(kind: type[PrepError], path: str, error: Exception, *, done: str) -> 
 
 
 def _explanation(path: str, done: str, error: Exception) -> tuple[str, str]:
-    status, message = status_of(error), words(error)
+    status, message = status_of(error), message_of(error)
     if bucket := bucket_of(path):
         special: tuple[str, str] | None = store_of(path).explanation(bucket, done, status, message)
         if special:
@@ -177,7 +177,7 @@ def _explanation(path: str, done: str, error: Exception) -> tuple[str, str]:
     return text or message, _REMEDIES.get(number or 0, _AGAIN)
 
 
-def words(error: BaseException) -> str:
+def message_of(error: BaseException) -> str:
     """Return an error's message, if possible as its service wrote it, on one line and without secrets."""
     try:
         message = str(error.response.json()["error"]["message"])  # type: ignore[attr-defined]
