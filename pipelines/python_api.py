@@ -172,10 +172,7 @@ def export(
 
     rename: {column name: new name}. Other arguments are as on the command line.
 
-    Raises:
-        ManifestError: the folder has no finished dataset.
-        CorruptRecordError: a shard is damaged.
-        PrepError: any other error of the command.
+    Raises: ManifestError if there is no finished dataset; CorruptRecordError for a damaged shard; other PrepErrors.
     """
     from pipelines.prepare.export import exporting
     from pipelines.prepare.export.export_settings import ExportSettings

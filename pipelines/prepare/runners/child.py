@@ -71,10 +71,7 @@ class Child:
         self._function = function
 
     def receive(self, progress: Progress) -> child_process.Answer | None:
-        """Add the next message's counts to `progress`. Return its answer, or None if the task still runs.
-
-        Raises: WorkerDiedError if the process has died.
-        """
+        """Receive a message; return its answer, None while the task runs. Add its counts. Raises: WorkerDiedError."""
         try:
             counts, answer = self.pipe.recv()
         except (EOFError, OSError):

@@ -132,10 +132,7 @@ class _Stderr:
 
 @contextlib.contextmanager
 def stderr_held_back() -> Iterator[None]:
-    """Log the stderr output of threads that start during the context, instead of printing it.
-
-    Beam always prints the traceback of a failed worker; our error message has two lines.
-    """
+    """Log the stderr output of threads that start during the context, since Beam prints a failed worker's traceback."""
     sys.stderr = held = _Stderr()
     try:
         yield

@@ -167,10 +167,7 @@ def entries(folder: str) -> dict[str, int | None]:
 
 
 def sweep(folder: str, *, inside: str | None = None, below: bool = False) -> None:
-    """Delete temporary files of killed processes in a folder, with `below` in its subfolders, too.
-
-    `inside`: a parent folder; links below it are refused.
-    """
+    """Delete temporary files of killed processes in a folder (`below`: and subfolders). Refuse links below `inside`."""
     if (local := local_path(folder)) is None:
         return
     with (
