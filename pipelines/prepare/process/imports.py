@@ -34,7 +34,7 @@ def without(*names: str) -> Iterator[None]:
 def start_numba() -> None:
     """Start Numba without awkward and SciPy, which it would import for its first kernel (0.27 s, 36 MB)."""
     warnings.filterwarnings("ignore", message="Numba extension module 'awkward")
-    with without("awkward", "scipy"):
+    with without(*(name for name in ("awkward", "scipy") if name not in sys.modules)):
         from tfrecord_io.codec import kernels
 
         kernels.lowest_bit(np.uint64(1))

@@ -5,7 +5,7 @@
               └── object_storage      other services, through fsspec
 
 Writes are atomic, transient errors are retried, and listings leave out temporary files. Every function may raise
-OutputError, and those that read FileNotFoundError; `storage_errors` turns other errors into a PrepError.
+OutputError. Functions that read may also raise FileNotFoundError; `storage_errors` turns other errors into a PrepError.
 """
 
 import contextlib
