@@ -9,7 +9,6 @@ _STORAGE, _SOURCES, _RUNNERS = "pipelines.prepare.storage", "pipelines.prepare.s
 
 SEAMS = {
     "block_bytes": f"{_STORAGE}.object_storage.BLOCK_BYTES",
-    "blocks_at_once": "pipelines.prepare.plan.planning._BLOCKS_AT_ONCE",
     "build_model": "pipelines.train.models.build",
     "call_in_child": f"{_RUNNERS}.here.call",
     "cgroups": "pipelines.prepare.process.cores._CGROUPS",

@@ -1,6 +1,8 @@
 """Commit, the last step of a build: combine all receipts into the manifest."""
 
 import collections
+import heapq
+import itertools
 import logging
 from collections.abc import Mapping
 from importlib import metadata
@@ -23,23 +25,23 @@ _log = logging.getLogger(__name__)
 def commit(job: Job, *, items: Mapping[str, Any], identity: Mapping[str, Any], max_error_rate: float) -> Manifest:
     """Write the tokenizer, the TFDS files and, last, the manifest; return the manifest.
 
-    Splits committed earlier stay in the manifest. An append keeps the previous manifest as `manifest-N.json`. Raises:
-    OutputError if a shard is missing, or another job has written to the folder; LedgerError, as `receipts.to_split`
-    does; RowsRejectedError if too many rows were rejected.
+    `items`: values that the fingerprint covers, by name. `identity`: the source's. `max_error_rate`: fraction of rows
+    that may be rejected. Splits committed earlier stay in the manifest. An append keeps the previous manifest as
+    `manifest-N.json`. Raises: OutputError if a shard is missing, or another job has written to the folder; LedgerError,
+    as `receipts.to_split` does; RowsRejectedError if too many rows were rejected.
     """
     # Read the versions before the manifest, so that no other job's manifest is replaced.
     tokenizer = {f"tokenizer/{name}": content for name, content in tokenizer_files(job).items()}
     versions = storage.versions([storage.join(job.root, name) for name in (*own_files.OWN_FILES, *tokenizer)])
     receipts_of = {split: _receipts(job, split) for split in job.splits}
     rows = {split: job.splits[split].num_rows for split in sorted(job.splits)}
-    splits, unused = {}, {}
-    for name, rows_in in rows.items():
-        splits[name] = receipts.to_split(receipts_of[name], rows_in=rows_in)
-        first = sorted(
-            (row for receipt in receipts_of[name] for row in receipt.first_rejected), key=lambda row: row.row
-        )
-        ledger = splits[name].ledger
-        unused[name] = UnusedRows(rejected=ledger.rejected, filtered=ledger.filtered, first=tuple(first[:NAMED_ROWS]))
+    splits = {split: receipts.to_split(receipts_of[split], rows_in=rows_in) for split, rows_in in rows.items()}
+    unused = {}
+    for name, split in splits.items():
+        rejected = itertools.chain.from_iterable(receipt.first_rejected for receipt in receipts_of[name])
+        first = heapq.nsmallest(NAMED_ROWS, rejected, key=lambda row: row.row)
+        ledger = split.ledger
+        unused[name] = UnusedRows(rejected=ledger.rejected, filtered=ledger.filtered, first=tuple(first))
     check_error_rate(unused, rows=rows, limit=max_error_rate)
     before = _manifest_before(job)
     if job.appends_to is not None and before is not None and before.fingerprint == job.fingerprint:
@@ -116,42 +118,42 @@ def _remove_copy(job: Job) -> None:
 
 
 def check_error_rate(unused: Mapping[str, UnusedRows], *, rows: Mapping[str, int], limit: float) -> None:
-    """Check the fraction of rejected rows, filtered ones aside. Raises: RowsRejectedError if it is above `limit`."""
-    total, rejected, reasons = sum(rows.values()), collections.Counter[str](), []
-    for split, of_split in sorted(unused.items()):
-        total -= sum(of_split.filtered.values())
-        rejected.update(of_split.rejected)
-        counts = [f"{words_of(reason)} in {count:,}" for reason, count in sorted(of_split.rejected.items())]
+    """Check that at most the fraction `limit` of all rows that are not filtered is rejected.
+
+    `rows`: number of rows by split. Raises: RowsRejectedError if more rows are rejected.
+    """
+    total, rejected, reasons, named = sum(rows.values()), collections.Counter[str](), [], []
+    for split, unused_rows in sorted(unused.items()):
+        total -= sum(unused_rows.filtered.values())
+        rejected.update(unused_rows.rejected)
+        counts = [f"{words_of(reason)} in {count:,}" for reason, count in sorted(unused_rows.rejected.items())]
         reasons += [f"{split}: {', '.join(counts)}"] if counts else []
-    bad, exact = rejected.total(), all(of_split.exact for of_split in unused.values())
-    if bad <= limit * total:
+        for row in unused_rows.first:  # a chat template's message may be long, so only one is shown
+            named.append(f"{split}[{row.row}] ({words_of(row.reason) if named else row.why})")
+    if rejected.total() <= limit * total:
         return
-    firsts = [(split, row) for split, of_split in sorted(unused.items()) for row in of_split.first]
-    # A chat template's message may be long.
-    named = [
-        f"{split}[{row.row}] ({row.why if at == 0 else words_of(row.reason)})" for at, (split, row) in enumerate(firsts)
-    ]
-    special = remedy_of(rejected)
-    least, such_as = "" if exact else "at least ", f", such as {', '.join(named[:3])}" if named else ""
+    least = "" if all(unused_rows.exact for unused_rows in unused.values()) else "at least "
+    such_as = f", such as {', '.join(named[:3])}" if named else ""
     raise RowsRejectedError(
-        f"{least}{bad:,} of {some(total, 'row')} cannot be used ({'; '.join(reasons)}){such_as}; "
+        f"{least}{rejected.total():,} of {some(total, 'row')} cannot be used ({'; '.join(reasons)}){such_as}; "
         f"--max-error-rate {limit:g} allows {int(limit * total):,}",
-        remedy=f"{special or 'correct or filter such rows'}, or allow a share of them with --max-error-rate",
+        remedy=f"{remedy_of(rejected) or 'correct or filter such rows'}, or allow a share of them with "
+        "--max-error-rate",
     )
 
 
 def _receipts(job: Job, split: str) -> list[receipts.Receipt]:
     plan = plan_files.read(job, split)
     tasks = plan.tasks() if plan else []
-    of_tasks = receipts.find(job, tasks)
-    missing = [job.shard_name(task) for task, receipt in zip(tasks, of_tasks, strict=True) if receipt is None]
-    if missing or not tasks:
+    valid = {task.index: receipt for task, receipt in zip(tasks, receipts.find(job, tasks), strict=True) if receipt}
+    if not tasks or len(valid) < len(tasks):
+        missing = [job.shard_name(task) for task in tasks if task.index not in valid]
         lost = f"{some(len(missing), 'shard')} ({', '.join(missing[:3])})" if missing else "its plan"
         raise OutputError(
             f"{job.root}: split {split!r} lacks {lost}",
             remedy="run the same command again; only the missing files are made",
         )
-    return [receipt for receipt in of_tasks if receipt is not None]
+    return list(valid.values())
 
 
 def _manifest_before(job: Job) -> Manifest | None:

@@ -12,12 +12,12 @@ _LISTED = 20
 
 
 def fingerprint_of(items: Mapping[str, Any]) -> str:
-    """Return the digest of `items`, which determine a dataset's bytes."""
+    """Return the fingerprint of `items`, the values by name that determine a dataset's bytes: 32 hex digits."""
     return hashlib.sha256(json.dumps(items, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def differences(before: Any, now: Any) -> str:
-    """Describe each item that differs, at any depth, with its old and new value."""
+    """Describe up to 20 differences between two JSON values, at any depth, each with its old and new value."""
     listed = list(_differences(before, now, name=""))
     more = f"; and {len(listed) - _LISTED} more" if len(listed) > _LISTED else ""
     return "; ".join(listed[:_LISTED]) + more

@@ -3,8 +3,6 @@
 A job holds no tokenizer object, open file, secret or list of files.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 
@@ -20,10 +18,11 @@ from tfrecord_io.errors import FormatError
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Job:
-    """One run of `build`, which writes to `root`.
+    """One run of `build`, which writes the dataset `name` to the folder `root`.
 
-    `engine` affects only the speed. `ingested`: folder for the ingested copy of the source, if any. `strict`: whether
-    the first rejected row ends the job. `appends_to`: fingerprint of the dataset to append to, if any.
+    `splits`: by the name of the split to write. `spec`: everything else that determines the bytes of shards. `engine`:
+    affects only the speed. `ingested`: folder for the ingested copy of the source, if any. `strict`: whether the first
+    rejected row ends the job. `appends_to`: fingerprint of the dataset to append to, if any.
     """
 
     root: str
@@ -37,11 +36,11 @@ class Job:
     appends_to: str | None = None
 
     def work_path(self, *parts: str) -> str:
-        """Return a path in the job's folder, OUT/.prep/FINGERPRINT."""
+        """Join `parts` to the path of the job's work folder, OUT/.prep/FINGERPRINT."""
         return storage.join(self.root, WORK_FOLDER, self.fingerprint, *parts)
 
     def shard_name(self, task: ShardTask, *, length: int | None = None) -> str:
-        """Return the file name of a task's shard. `length`: its record length, if the task makes a shard per length."""
+        """Return the file name of a task's shard. `length`: the record length; None if all records have the same."""
         return manifest.shard_name(
             name=self.name,
             split=task.split,
@@ -55,9 +54,9 @@ class Job:
         return self.work_path(task.split, f"receipt-{task.index:05d}-of-{task.count:05d}.json")
 
     def open_encoder(self) -> layouts.BatchEncoder:
-        """Load the tokenizer from the job's folder and open the layout's encoder.
+        """Load the tokenizer from the job's work folder, and return the layout's encoder with it.
 
-        Raises: FormatError, as `tokenizer_files` does.
+        Raises: FormatError if the tokenizer's files have changed.
         """
         spec, tokenizer = self.spec, saved_copy.load(tokenizer_files(self))
         inputs = {"tokenizer": tokenizer, "facts": spec.facts, "length": spec.length, "columns": spec.columns}
@@ -65,17 +64,17 @@ class Job:
 
 
 def decided_path(root: str, fingerprint: str, split: str) -> str:
-    """Return the path of the file that lists a split's duplicate and contaminated rows."""
+    """Return the path of the file that lists a split's duplicate and contaminated rows, for the dataset in `root`."""
     return storage.join(root, WORK_FOLDER, fingerprint, "decided", f"{split}.parquet")
 
 
 def rejected_path(split: str, index: int) -> str:
-    """Return the path of a task's list of rejected rows, relative to the dataset's folder."""
+    """Return the path, relative to the dataset's folder, of the file that lists the rejected rows of task `index`."""
     return f"rejected/{split}-{index:05d}.jsonl"
 
 
 def tokenizer_files(job: Job) -> saved_copy.Files:
-    """Read the saved tokenizer from the job's folder. Raises: FormatError if it has changed."""
+    """Read the tokenizer's files from the job's work folder. Raises: FormatError if they have changed."""
     folder, expected = job.work_path("tokenizer"), job.spec.facts.content_sha256
     files = storage.read_folder(folder)
     # A delayed worker of an earlier job may have changed the files.

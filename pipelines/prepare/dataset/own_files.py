@@ -1,6 +1,6 @@
 """The files that belong to a dataset, its manifest, and its generations: the build and each append.
 
-Jobs change and delete no other files. Task and row numbers continue from one generation to the next.
+Builds change and delete no other files. Task and row numbers continue from one generation to the next.
 """
 
 import os
@@ -20,9 +20,9 @@ _OWN = re.compile("|".join((*map(re.escape, (WORK_FOLDER, *OWN_FILES)), FORMER.p
 
 
 def read_manifest(root: str) -> Manifest | None:
-    """Return the manifest of the dataset in `root`, or None if there is none.
+    """Read the manifest of the dataset in the folder `root`; return None if there is no manifest.
 
-    Raises: ManifestError if it is damaged; OutputError if a file of the dataset is a link.
+    Raises: ManifestError if it is damaged; OutputError if a file of the dataset is a symbolic link.
     """
     path = storage.join(root, manifest.FILE_NAME)
     refuse_links(root)
@@ -33,34 +33,26 @@ def read_manifest(root: str) -> Manifest | None:
 
 
 def require_manifest(root: str) -> Manifest:
-    """Return the manifest of a finished dataset. Raises: ManifestError if it is missing or damaged."""
+    """Read the manifest of the dataset in the folder `root`. Raises: ManifestError if it is missing or damaged."""
     if (committed := read_manifest(root)) is not None:
         return committed
-    local = storage.local_path(root)
-    if local is not None and not os.path.exists(local):
-        cause = "no such folder"
-    elif local is not None and os.path.isfile(local):
-        cause = "a file, expected the folder of a dataset"
-    else:
-        cause = f"no {manifest.FILE_NAME}, so there is no finished dataset here"
-    raise ManifestError(
-        f"{root}: {cause}", remedy="name the --output of a build that has finished, or run the build again"
-    )
+    local, cause = storage.local_path(root), f"no {manifest.FILE_NAME}, so there is no finished dataset here"
+    if local is not None and not os.path.isdir(local):
+        cause = "a file, expected the folder of a dataset" if os.path.exists(local) else "no such folder"
+    raise ManifestError(f"{root}: {cause}", remedy="name the --output of a finished build, or run the build again")
 
 
 def refuse_links(root: str) -> None:
-    """Check that none of the dataset's own files and folders is a link. Raises: OutputError."""
+    """Check that no file or folder of a dataset in `root` is a symbolic link. Raises: OutputError if one is."""
     storage.refuse_links(root, is_own=_OWN.fullmatch, folders=(WORK_FOLDER, *FOLDERS))
 
 
 def generations_of(manifest: Manifest) -> tuple[Generation, ...]:
     """Return the generations of a dataset: the build, then each append."""
-    if manifest.generations:
-        return manifest.generations
     rows = manifest.source.get("splits", {})
-    only = Generation(
+    build = Generation(
         fingerprint=manifest.fingerprint,
         tasks={name: len(split.by_task()) for name, split in manifest.splits.items()},
         rows={name: tuple((start, stop) for start, stop in rows.get(name, ())) for name in manifest.splits},
     )
-    return (only,)
+    return manifest.generations or (build,)

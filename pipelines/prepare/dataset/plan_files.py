@@ -1,7 +1,7 @@
 """Plan files of a split, in OUT/.prep/FINGERPRINT/SPLIT: the source rows of each shard (see docs/format.md).
 
-A plan file has at most a few megabytes. A worker gets only a task's (split, index, count), and reads the rest from the
-plan file.
+A plan file has at most a few megabytes. A worker gets only a task's key (split, index, count), and reads the task's
+rows from a plan file.
 """
 
 import collections
@@ -40,33 +40,21 @@ _MOST_COUNT, _MOST_START, _MOST_PIECES = 1 << 40, 1 << 62, 1 << 22
 
 _FILE = "plan.json"
 _START_OVER = "start over with --overwrite"
-_OF_FILES = pa.schema(
-    [
-        pa.field("path", pa.string(), nullable=False),
-        pa.field("size", pa.int64(), nullable=False),
-        pa.field("ingested", pa.bool_(), nullable=False),
-        pa.field("version", pa.string(), nullable=False),
-        pa.field("stamp", pa.int64()),
-    ]
-)
+# Columns of a plan file: fields of `DataFile`, and arrays of `Pieces`.
+_FIELDS = {"path": pa.string(), "size": pa.int64(), "ingested": pa.bool_(), "version": pa.string(), "stamp": pa.int64()}
 _OF_PIECES = {"start": "starts", "count": "counts", "skip": "skips", "row_group": "at"}
-_SCHEMA = pa.schema(
-    [
-        pa.field("shard", pa.int32(), nullable=False),
-        *(pa.field(name, pa.int64(), nullable=False) for name in _OF_PIECES),
-        *_OF_FILES,
-    ]
-)
+_TYPES = {"shard": pa.int32(), **dict.fromkeys(_OF_PIECES, pa.int64()), **_FIELDS}
+_SCHEMA = pa.schema([pa.field(name, kind, nullable=name == "stamp") for name, kind in _TYPES.items()])
 _DAMAGED = (*WRONG, pa.ArrowException, OSError)
 
 
 def key_of(task: ShardTask) -> TaskKey:
-    """Return a task's split, its index, and the number of tasks: its key for `task_of`."""
+    """Return the key of a task for `task_of`: its split, its index, and the number of the split's tasks."""
     return task.split, task.index, task.count
 
 
 def write(job: Job, plan: SplitPlan, groups: Groups) -> None:
-    """Write the plan of a split, before its first shard.
+    """Write the plan of a split, before its first shard is made. `groups`: the split's row groups.
 
     Raises: OutputError if another job has written a different plan.
     """
@@ -96,10 +84,10 @@ def write(job: Job, plan: SplitPlan, groups: Groups) -> None:
 
 
 def relocate(job: Job, plan: SplitPlan, groups: Groups) -> None:
-    """Update a plan from an earlier run of the same job with the current addresses and versions of files in `groups`.
+    """Rewrite the plan files of an earlier run if addresses or versions of the source files in `groups` have changed.
 
-    The fingerprint covers only content, so the source's files may have moved since then. Raises: FormatError if the
-    plan is damaged; OutputError.
+    The fingerprint covers only content, so the files may have moved. Raises: FormatError if the plan is damaged;
+    OutputError if it cannot be written.
     """
     stored, groups = _find(job.work_path(plan.split, _FILE)), _relative(groups, job.root)
     assert stored is not None, "the plan was read from this file"
@@ -130,15 +118,13 @@ def _relative(groups: Groups, root: str) -> Groups:
     return dataclasses.replace(groups, files=files)
 
 
-def _table(
-    groups: Groups, spans: Sequence[tuple[int, int]] | np.ndarray, *, first: int, rows: Sequence[int]
-) -> pa.Table:
+def _table(groups: Groups, spans: np.ndarray, *, first: int, rows: Sequence[int]) -> pa.Table:
     pieces = groups.pieces(spans).part(slice(None))
     # A row range belongs to the shard that contains its last row.
     shard = first + np.searchsorted(np.cumsum(rows), np.cumsum(pieces.counts) - 1, "right")
     columns = {"shard": shard, **{name: getattr(pieces, array) for name, array in _OF_PIECES.items()}}
-    stored = pa.Table.from_pylist(list(map(dataclasses.asdict, pieces.files)), schema=_OF_FILES)
-    columns |= {name: stored.column(name).take(pieces.file) for name in _OF_FILES.names}
+    stored = pa.Table.from_pylist(list(map(dataclasses.asdict, pieces.files)), schema=pa.schema(_FIELDS))
+    columns |= {name: stored.column(name).take(pieces.file) for name in _FIELDS}
     return pa.table(columns, schema=_SCHEMA)
 
 
@@ -153,7 +139,7 @@ def _name_of_group(number: int) -> str:
 
 
 def read(job: Job, split: str) -> SplitPlan | None:
-    """Return the plan of a split from an earlier run, without its `spans`; None if there is no plan.
+    """Read the plan that an earlier run wrote for a split, without its `spans`; return None if there is no plan.
 
     Raises: FingerprintMismatchError if the plan is for other rows of the split; FormatError if it is damaged.
     """
@@ -162,12 +148,18 @@ def read(job: Job, split: str) -> SplitPlan | None:
 
 
 def read_file_rows(root: str, fingerprint: str, split: str) -> np.ndarray:
-    """Return the number of rows per source file of a split, int64 [S]. Raises: FormatError without an intact plan."""
+    """Return the number of rows in each of the F source files of a split, int64 [F], from its plan.
+
+    Raises: FormatError if the plan is missing or damaged.
+    """
     return np.array(_require(root, fingerprint, split).file_rows, np.int64)
 
 
 def rows_of_shards(root: str, fingerprint: str, split: str) -> Iterator[np.ndarray]:
-    """Yield each shard's row numbers in reading order, int64 [N]. Raises: FormatError without an intact plan."""
+    """Yield the row numbers of each shard, int64 [N], in reading order, from the plan of a split.
+
+    Raises: FormatError if the plan is missing or damaged.
+    """
     stored = _require(root, fingerprint, split)
     for index in range(stored.plan.num_shards):
         pieces = stored.pieces(index)
@@ -176,7 +168,7 @@ def rows_of_shards(root: str, fingerprint: str, split: str) -> Iterator[np.ndarr
 
 
 def task_of(job: Job, key: TaskKey) -> ShardTask:
-    """Return the task with this key, with the locations of its rows.
+    """Return the task with the key of `key_of`, and the locations of its rows.
 
     Raises: FormatError if there is no plan, or it has a different number of tasks; the errors of `read`.
     """
@@ -245,18 +237,17 @@ def _open(path: str, size: int) -> _PlanFile:
             rows=tuple(map(count, items(fields["rows"]))),
             tasks_before=count(fields["tasks_before"]),
         )
+        group_shards, file_rows = count(fields["group_shards"]), tuple(map(count, items(fields["file_rows"])))
         if not plan.ranges or any(stop <= start for start, stop in plan.ranges):
             raise ValueError("row ranges, expected [start, stop) with 0 <= start < stop")
         rows = sum(stop - start for start, stop in plan.ranges)
         if not plan.rows or min(plan.rows) < 1 or sum(plan.rows) != rows:
             raise ValueError(f"shards of {some(sum(plan.rows), 'row')}, expected {rows:,} as in the ranges")
-        step = count(fields["group_shards"])
-        if not step:
+        if not group_shards:
             raise ValueError("group_shards is 0, expected at least 1")
-        file_rows = tuple(map(count, items(fields["file_rows"])))
     except _DAMAGED as error:
         raise _not_a_plan(path, error) from error
-    return _PlanFile(path=path, plan=plan, group_shards=step, file_rows=file_rows)
+    return _PlanFile(path=path, plan=plan, group_shards=group_shards, file_rows=file_rows)
 
 
 @functools.lru_cache(maxsize=_FILES_HELD)
@@ -280,7 +271,7 @@ def _of_job(stored: _PlanFile, job: Job, split: str) -> SplitPlan:
     if (plan.source_split, plan.ranges) != (requested.source_split, requested.ranges):
         was, now = (
             f"{rows.source_split}{'+'.join(f'[{start}:{stop}]' for start, stop in rows.ranges[:8])}"
-            f"{' …' if len(rows.ranges) > 8 else ''}"
+            + " …" * (len(rows.ranges) > 8)
             for rows in (plan, requested)
         )
         raise FingerprintMismatchError(
@@ -307,7 +298,7 @@ def _pieces(table: pa.Table) -> Pieces:
         raise ValueError("larger numbers of rows than any source has")
     indices = table.column("path").combine_chunks().dictionary_encode().indices.to_numpy()
     _, first, file = np.unique(indices, return_index=True, return_inverse=True)
-    files = tuple(DataFile(**fields) for fields in table.select(_OF_FILES.names).take(first).to_pylist())
+    files = tuple(DataFile(**fields) for fields in table.select(list(_FIELDS)).take(first).to_pylist())
     if any(data_file.size < 0 or (data_file.stamp or 0) < 0 for data_file in files):
         raise ValueError("a file has a negative size or time of change")
     return Pieces(files=files, file=file.astype(np.int32), **arrays)

@@ -29,10 +29,11 @@ def _integers(value: Any) -> tuple[int, ...] | None:  # thirty times as fast as 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Receipt:
-    """Result of one task: its shard, or one shard per record length.
+    """Result of the task `index` of a split: its shard, or one shard per record length.
 
-    `engine`: the engine's name and version. `rows_checked`: rows that the reference engine also tokenized, with the
-    same result. `labels`: the distinct integer labels if they have no names (see `with_labels`), else None.
+    `engine`: the engine's name and version. `rows_checked`: number of rows that the reference engine also tokenized,
+    with the same result. `first_rejected`: at most three rejected rows. `labels`: the distinct integer labels if they
+    have no names (see `with_labels`), else None.
     """
 
     fingerprint: Fingerprint
@@ -50,19 +51,19 @@ class Receipt:
 
 
 def with_labels(known: np.ndarray, more: np.ndarray) -> np.ndarray:
-    """Return the distinct labels of both arrays, ascending: at most the smallest 10,000 and the largest."""
+    """Return the distinct values of both integer arrays, ascending: at most the smallest 10,000 and the largest."""
     labels = np.union1d(known, more)
     return np.append(labels[:_MOST_LABELS], labels[-1]) if len(labels) > _MOST_LABELS else labels
 
 
 def dump(receipt: Receipt) -> bytes:
-    """Return the canonical JSON text of a receipt."""
+    """Return a receipt as JSON. Equal receipts give equal bytes."""
     document = {**dataclasses.asdict(receipt), "shards": [shard.to_json() for shard in receipt.shards]}
     return (json.dumps(document, sort_keys=True, indent=1) + "\n").encode()
 
 
 def parse(text: bytes) -> Receipt:
-    """Parse a receipt. Raises: ValueError or KeyError if it is damaged."""
+    """Parse the JSON of a receipt. Raises: ValueError or KeyError if it is damaged."""
     receipt: Receipt = decoded(Receipt, {"labels": None, **mapping(json_fields.load(text))})
     # A manifest would refuse shards without examples or with a wrong ledger.
     if not receipt.shards or not all(shard.num_examples and shard.ledger.balanced for shard in receipt.shards):
@@ -71,7 +72,7 @@ def parse(text: bytes) -> Receipt:
 
 
 def to_split(receipts: Sequence[Receipt], *, rows_in: int) -> Split:
-    """Combine all receipts of a split into the split's manifest entry. `rows_in`: planned rows.
+    """Combine all receipts of a split into the split's manifest entry. `rows_in`: number of rows in the split's plan.
 
     Raises: LedgerError if rows are missing or were counted twice.
     """
@@ -96,10 +97,10 @@ def to_split(receipts: Sequence[Receipt], *, rows_in: int) -> Split:
 
 
 def find(job: Job, tasks: Sequence[ShardTask]) -> list[Receipt | None]:
-    """Return the valid receipt of each task, or None for a task without one.
+    """Return the valid receipt of each task, in the same order; None for a task that has no valid receipt.
 
-    A valid receipt belongs to exactly this task, and its shards have the recorded sizes. With --engine hf, the
-    reference engine must have made these shards.
+    A receipt is valid if it belongs to exactly this task, and its shards have the recorded sizes. With --engine hf, the
+    reference engine must also have made these shards.
     """
     sizes = storage.sizes(job.root)
     existing = {

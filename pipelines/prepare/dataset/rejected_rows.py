@@ -34,7 +34,10 @@ class RejectedContent(RejectedRow):
 
 
 class RejectedRows:
-    """Collects the rejected rows of a task that reads `row_ranges`; `rejected` and `filtered` count rows by reason."""
+    """Collects the rejected rows of a task that reads the rows [start, stop) of each of `row_ranges`.
+
+    `rejected`, `filtered`: numbers of rows by reason. `first`: the first three rejected rows.
+    """
 
     def __init__(self, row_ranges: RowRanges) -> None:
         self.rejected, self.filtered = collections.Counter[str](), collections.Counter[str]()
@@ -43,36 +46,31 @@ class RejectedRows:
         self._lines = tempfile.SpooledTemporaryFile(_MOST_LINE_BYTES)  # noqa: SIM115 - open as long as this object lives
         weakref.finalize(self, self._lines.close)
 
-    def add(
-        self,
-        batch: pa.RecordBatch,
-        reasons: np.ndarray,
-        numbers: np.ndarray,
-        *,
-        details: Mapping[int, str] | None = None,
-    ) -> None:
-        """Add the rows of `batch` that have a reason to be left out.
+    def add(self, batch: pa.RecordBatch, reasons: np.ndarray, numbers: np.ndarray, details: Mapping[int, str]) -> None:
+        """Add the rejected rows of `batch`, and count the filtered rows.
 
-        `reasons`: one per row, empty for used rows. `numbers`: the rows' numbers in the split. `details`: explanations
-        of reasons, by index in the batch.
+        `reasons` object [N]: why a row is rejected or filtered, or ''. `numbers` int64 [N]: the rows' numbers in the
+        split. `details`: explanations of reasons, by index in the batch.
         """
         filtered, rejected = split_reasons(reasons)
         self.filtered.update(filtered)
         for index in rejected:
             reason, number = str(reasons[index]), int(numbers[index])
             self.rejected[reason] += 1
-            detail = (details or {}).get(index, "")
+            detail = details.get(index, "")
             if len(self.first) < NAMED_ROWS:
                 self.first.append(RejectedRow(row=number, reason=reason, detail=detail))
             block = next([start, stop] for start, stop in self._row_ranges if start <= number < stop)
-            line: dict[str, object] = {"row": number, "block": block, "reason": reason}
-            if detail:
-                line["detail"] = detail
+            line = {"row": number, "block": block, "reason": reason, **({"detail": detail} if detail else {})}
             line["content"] = _content(without_reasons(batch.slice(index, 1)))
             self._lines.write((json.dumps(line, ensure_ascii=False) + "\n").encode())
 
     def write(self, path: str, *, inside: str | None = None, replacing: int | None = None) -> None:
-        """Write the rejected rows to `path` as JSON lines. If there are none, delete an earlier file."""
+        """Write the rejected rows to `path` as JSON lines, or delete an earlier file if there are no such rows.
+
+        `inside`: folder that must contain the file. `replacing`: version of the earlier file, 0 if there is no file;
+        see `storage.write_atomic`.
+        """
         if self._lines.tell():
             self._lines.seek(0)
             chunks = iter(lambda: self._lines.read(_MOST_LINE_BYTES), b"")
@@ -82,7 +80,7 @@ class RejectedRows:
 
 
 def read(path: str) -> Iterator[RejectedContent]:
-    """Yield the rows of a file of rejected rows.
+    """Yield the rejected rows in a file that `RejectedRows.write` wrote.
 
     Raises: FileNotFoundError; FormatError if the file is damaged; OutputError if it cannot be read.
     """

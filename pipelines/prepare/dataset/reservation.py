@@ -26,11 +26,12 @@ INGESTED = "rows-"
 
 
 def check(root: str, *, items: Mapping[str, Any] | None, overwrite: bool, former: Manifest | None = None) -> None:
-    """Check that a job may write to the output, without changing anything.
+    """Check that a job may write to the output folder `root`, without changing anything.
 
-    `items`: covered by the fingerprint, None if not yet known. `former`: the finished dataset to append to; with
-    `overwrite` the job replaces an unfinished append. Raises: FingerprintMismatchError if the output has another
-    dataset, unless with `overwrite`; OutputError if it has anything else.
+    `items`: the values that the job's fingerprint covers, by name; None if not yet known. `former`: manifest of the
+    finished dataset to append to; None if the job appends to none. `overwrite`: the job will replace a dataset in
+    `root`, or an unfinished append. Raises: FingerprintMismatchError if `root` has another dataset, unless
+    `overwrite`; OutputError if it has anything else.
     """
     committed = _committed(root)
     names = [name for name in storage.list_names(root) if name != WORK_FOLDER]
@@ -54,9 +55,10 @@ def reserve(
     overwrite: bool,
     former: Manifest | None = None,
 ) -> None:
-    """Check the output as `check` does, delete leftovers, and write `items`, the source's location and the tokenizer.
+    """Check the output folder as `check` does, delete leftovers, and write the files in the job's work folder.
 
-    With `overwrite`, also delete the dataset in the output or, if `former` is given, only its unfinished append.
+    They contain `items`, the location of the source (`source_record.location_of`), and the tokenizer. With `overwrite`,
+    also delete the dataset in the output folder, or only an unfinished append to it if `former` is not None.
     """
     check(job.root, items=items, overwrite=overwrite, former=former)
     if overwrite and former is None:
@@ -79,7 +81,10 @@ def reserve(
 
 
 def sweep(root: str, *, ingested: str | None = None, overwrite: bool = False) -> None:
-    """Delete partial files, and the ingested copies of sources, except the copy in the folder `ingested`."""
+    """Delete partial files and ingested copies in the output folder `root`, except the copy in the folder `ingested`.
+
+    `overwrite`: as in `remove_copies`.
+    """
     storage.sweep(root)
     for folder in (WORK_FOLDER, *FOLDERS):
         storage.sweep(storage.join(root, folder), inside=root, below=True)
@@ -87,14 +92,14 @@ def sweep(root: str, *, ingested: str | None = None, overwrite: bool = False) ->
 
 
 def recorded_form(root: str) -> Mapping[str, Any] | None:
-    """Return the record form of the dataset or unfinished job in `root`, or None if there is none."""
+    """Return the result of `ShardSpec.form` for the dataset or unfinished job in `root`; None if there is none."""
     committed = _committed(root)
     options = [committed.options] if committed else [_read_job(root, name) for name in _work_names(root)]
     return options[0].get("form") if options else None
 
 
 def remove_copies(root: str, *, but: str | None, overwrite: bool = False) -> None:
-    """Delete the ingested copies of sources in `root`, except the folder `but`.
+    """Delete the ingested copies of sources in the output folder `root`, except the folder `but`.
 
     Remote storage has no lock, so another job may be reading the copies. They are deleted there only with `overwrite`.
     """
@@ -107,7 +112,7 @@ def remove_copies(root: str, *, but: str | None, overwrite: bool = False) -> Non
 
 
 def require_own(job: Job) -> None:
-    """Check that no other job has deleted this job's files to start over. Raises: OutputError."""
+    """Check that no other job has deleted the job's files to start over. Raises: OutputError if they are gone."""
     if not storage.exists(job.work_path(JOB_FILE)):
         raise OutputError(
             f"{job.work_path()}: the files of this job are gone: another job has started over, or they were deleted",
@@ -116,7 +121,7 @@ def require_own(job: Job) -> None:
 
 
 def clear(root: str) -> None:
-    """Delete the dataset in `root`, and no other files."""
+    """Delete the dataset in the folder `root`, finished or not, and no other files."""
     shards = _own_shards(root)
     former = [name for name in storage.list_names(root) if own_files.FORMER.fullmatch(name)]
     # The manifest comes first: without it there is no dataset.
@@ -128,16 +133,15 @@ def clear(root: str) -> None:
 
 
 def _clear_append(root: str) -> None:
-    committed = read_manifest(root)
-    assert committed is not None, "an append begins at a finished dataset"
-    stay = {shard.name for split in committed.splits.values() for shard in split.shards}
+    committed = own_files.require_manifest(root)
+    committed_shards = {shard.name for split in committed.splits.values() for shard in split.shards}
     tasks = {name: len(split.by_task()) for name, split in committed.splits.items()}
     for name in set(_work_names(root)) - _fingerprints(committed):
         storage.delete(storage.join(root, WORK_FOLDER, name), inside=root)
-    storage.delete_files(root, sorted({*_own_shards(root)} - stay), inside=root)
+    storage.delete_files(root, sorted({*_own_shards(root)} - committed_shards), inside=root)
     indexes, rejected = storage.join(root, "index"), storage.join(root, "rejected")
-    old = [name for name in storage.list_names(indexes) if name.rpartition(".")[0] not in stay]
-    storage.delete_files(indexes, old, inside=root)
+    new_indexes = [name for name in storage.list_names(indexes) if name.rpartition(".")[0] not in committed_shards]
+    storage.delete_files(indexes, new_indexes, inside=root)
     numbers = {name: name.removesuffix(".jsonl").rpartition("-") for name in storage.list_names(rejected)}
     new = [name for name, (split, _, index) in numbers.items() if index.isdigit() and int(index) >= tasks.get(split, 0)]
     storage.delete_files(rejected, new, inside=root)
@@ -200,36 +204,33 @@ def _read_job(root: str, fingerprint: str) -> Mapping[str, Any]:
 
 
 def _changed_files(before: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]) -> str:
-    present = {str(file["name"]) for file in now}
-    different = [str(file["name"]) for file in before if file not in now]
-    changed, gone = ([name for name in different if (name in present) == exists] for exists in (True, False))
-    kinds = ((changed, "changed"), (gone, "disappeared"))
+    present = {file["name"] for file in now}
+    names: dict[str, list[str]] = {"changed": [], "disappeared": []}
+    for file in before:
+        if file not in now:
+            names["changed" if file["name"] in present else "disappeared"].append(str(file["name"]))
     return ", and ".join(
-        f"{listing(names)} {'have' if len(names) > 1 else 'has'} {verb}" for names, verb in kinds if names
+        f"{listing(files)} {'have' if len(files) > 1 else 'has'} {verb}" for verb, files in names.items() if files
     )
 
 
 def _mismatch(root: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> FingerprintMismatchError:
-    but_source = ({name: items[name] for name in items.keys() - {"append", "source"}} for items in (before, now))
-    changed = differences(*but_source)
+    options = ({name: items[name] for name in items.keys() - {"append", "source"}} for items in (before, now))
+    changed = differences(*options)
     of_source = differences(*({"source": items.get("source")} for items in (before, now)))
-    listed = (
-        ("; ".join(filter(None, (changed, of_source))) or "rows were appended to it")
-        if before
-        else "it is not known from what"
-    )
     # Files were added to the source, or rows were appended to this dataset already.
     old, new = ((items.get("source") or {}).get("files") for items in (before, now))
     kept = not (isinstance(old, list) and isinstance(new, list)) or all(file in new for file in old)
-    add = "add new rows of the same source with --append, " if before and not changed and kept else ""
     is_object = (now.get("source") or {}).get("kind") == "object"  # an object's files are written for each call
-    if before and not changed and not kept and not is_object and old and new:
+    if before and not changed and not kept and not is_object and new:
         return FingerprintMismatchError(
             f"{root}: {_changed_files(old, new)} since the dataset was made",
             remedy="put the file back and new rows into another file, and add --append; choose another --output; or "
             "start over with --overwrite",
         )
+    listed = "; ".join(filter(None, (changed, of_source))) or "rows were appended to it"
+    add = "add new rows of the same source with --append, " if before and not changed and kept else ""
     return FingerprintMismatchError(
-        f"{root}: holds a dataset made from something else ({listed})",
+        f"{root}: holds a dataset made from something else ({listed if before else 'it is not known from what'})",
         remedy=f"{add}choose another --output, or start over with --overwrite",
     )

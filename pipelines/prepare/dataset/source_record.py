@@ -19,18 +19,18 @@ _FILE = "source.json"
 
 
 def identity_of(manifest: Manifest) -> dict[str, Any]:
-    """Return the source's identity from a manifest, in the form of `SourceListing.identity`."""
+    """Return the identity of a dataset's source, as in `SourceListing.identity`, from the dataset's manifest."""
     return {name: value for name, value in manifest.source.items() if name not in ("splits", "origins")}
 
 
 def files_of(manifest: Manifest) -> list[Mapping[str, Any]]:
-    """Return the manifest's entries of source files; empty for the Hub, or if the manifest has only their digest."""
+    """Return the entries of the source's files in a manifest: empty for the Hub, or if it has only their digest."""
     files = manifest.source.get("files", ())
     return [] if isinstance(files, Mapping) else list(files)
 
 
 def origin_of(manifest: Manifest, split: str) -> str:
-    """Return the name of the source split that a split of the dataset was made from."""
+    """Return the name of the source split from which the dataset's split was made."""
     return str(manifest.source.get("origins", {}).get(split, split))
 
 
@@ -39,7 +39,7 @@ def source_path(root: str, fingerprint: str) -> str:
 
 
 def read(root: str, fingerprint: str) -> Mapping[str, Any]:
-    """Read the location of a dataset's source. Raises: FormatError if the file is missing or damaged."""
+    """Read source.json, which says where a dataset's source is. Raises: FormatError if it is missing or damaged."""
     path = source_path(root, fingerprint)
     try:
         texts = dict.fromkeys(("config", "revision", "format", "sample_by"), str | None)
@@ -56,9 +56,12 @@ def read(root: str, fingerprint: str) -> Mapping[str, Any]:
     return source
 
 
-def location_of(config: SourceConfig, found: OpenedSource, functions: Sequence[UserFunction] = ()) -> dict[str, Any]:
-    """Return the entries of source.json: the source's location with its pinned revision, without credentials."""
-    identity = found.listing.identity
+def location_of(config: SourceConfig, opened: OpenedSource, functions: Sequence[UserFunction] = ()) -> dict[str, Any]:
+    """Return the content of source.json: where the source is, its pinned revision, and the user's functions.
+
+    It contains no credentials.
+    """
+    identity = opened.listing.identity
     place = {
         "dataset": _address(config.dataset, identity),
         "config": config.config,

@@ -16,13 +16,11 @@ from tfrecord_io.schema import Feature
 
 NAMES = ("dataset_info.json", "features.json", "label.labels.txt", "tags.labels.txt")
 
-_FEATURES = "tensorflow_datasets.core.features"
-
 
 def files(manifest: Manifest, *, file_format: str = "tfrecord") -> dict[str, bytes]:
-    """Return the content of each metadata file by name; empty for a dataset that TFDS cannot read.
+    """Return the content of each TFDS metadata file by file name; empty for a dataset that TFDS cannot read.
 
-    file_format: TFDS's name for the format of the shards (`core/file_adapters.py`), which is also their suffix.
+    `file_format`: TFDS's name for the format of the shards (`core/file_adapters.py`), which is also their suffix.
     """
     if manifest.compression != "none" or manifest.bucket_lengths or manifest.generations:
         return {}
@@ -41,12 +39,8 @@ def files(manifest: Manifest, *, file_format: str = "tfrecord") -> dict[str, byt
             for name, split in sorted(manifest.splits.items())
         ],
     }
-    features = {
-        "pythonClassName": f"{_FEATURES}.features_dict.FeaturesDict",
-        "featuresDict": {
-            "features": {feature.name: _feature(feature, manifest) for feature in manifest.schema.features}
-        },
-    }
+    by_name = {feature.name: _feature(feature, manifest) for feature in manifest.schema.features}
+    features = _of_class("features_dict.FeaturesDict", featuresDict={"features": by_name})
     contents = {"dataset_info.json": _dump(info), "features.json": _dump(features)}
     label = manifest.schema.with_role("token_labels") or manifest.schema.with_role("label")
     if manifest.label_names is not None and label is not None and _holds_class_ids(label):
@@ -62,23 +56,20 @@ def _holds_class_ids(feature: Feature) -> bool:
 
 def _feature(feature: Feature, manifest: Manifest) -> dict[str, Any]:
     if manifest.label_names is not None and _holds_class_ids(feature):
-        label = {
-            "pythonClassName": f"{_FEATURES}.class_label_feature.ClassLabel",
-            "classLabel": {"numClasses": str(len(manifest.label_names))},
-        }
+        num_classes = str(len(manifest.label_names))
+        label = _of_class("class_label_feature.ClassLabel", classLabel={"numClasses": num_classes})
         if not feature.shape:
             return label
-        return {
-            "pythonClassName": f"{_FEATURES}.sequence_feature.Sequence",
-            "sequence": {"length": str(feature.shape[0]), "feature": label},
-        }
+        return _of_class("sequence_feature.Sequence", sequence={"length": str(feature.shape[0]), "feature": label})
     if feature.dtype == "string":
-        return {"pythonClassName": f"{_FEATURES}.text_feature.Text", "text": {}}
+        return _of_class("text_feature.Text", text={})
     shape = {"dimensions": [str(size) for size in feature.shape]} if feature.shape else {}
-    return {
-        "pythonClassName": f"{_FEATURES}.tensor_feature.Tensor",
-        "tensor": {"shape": shape, "dtype": "string" if feature.is_bytes else feature.dtype, "encoding": "none"},
-    }
+    dtype = "string" if feature.is_bytes else feature.dtype
+    return _of_class("tensor_feature.Tensor", tensor={"shape": shape, "dtype": dtype, "encoding": "none"})
+
+
+def _of_class(name: str, **content: Any) -> dict[str, Any]:
+    return {"pythonClassName": f"tensorflow_datasets.core.features.{name}", **content}
 
 
 def _dump(document: dict[str, Any]) -> bytes:

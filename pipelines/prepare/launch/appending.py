@@ -17,6 +17,7 @@ from pipelines.prepare.dataset import fingerprint, own_files, plan_files, source
 from pipelines.prepare.dataset.job import Job
 from pipelines.prepare.options import bucket_lengths
 from pipelines.prepare.options.config import PrepareConfig, SourceConfig
+from pipelines.prepare.options.suggestions import listing
 from pipelines.prepare.plan.planning import RowRanges
 from pipelines.prepare.sources.columns.extraction import ColumnPlan
 from pipelines.prepare.sources.resolve import resolve
@@ -38,16 +39,16 @@ class NothingNewError(SourceError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Append:
-    """An append to the dataset in `root` with the manifest `former`."""
+    """Append of new rows to the finished dataset in the folder `root`. `former`: its manifest before the append."""
 
     root: str
     former: Manifest
 
     @classmethod
     def to(cls, root: str) -> Append:
-        """Open a finished dataset for an append.
+        """Read the manifest of the finished dataset in the folder `root`, to append to it.
 
-        Raises: OutputError if there is none; ManifestError.
+        Raises: OutputError if there is no manifest; ManifestError if it is damaged or does not list its source.
         """
         former = own_files.read_manifest(root)
         if former is None:
@@ -61,7 +62,7 @@ class Append:
         return cls(root=root, former=former)
 
     def with_known_lengths(self, config: PrepareConfig) -> PrepareConfig:
-        """Return the config with the dataset's row lengths for `--bucket-lengths auto:K`."""
+        """Return `config` with the existing dataset's row lengths in place of `--bucket-lengths auto:K`."""
         layout, lengths = config.layout, self.former.bucket_lengths
         if not bucket_lengths.automatic_count(layout.bucket_lengths) or not lengths:
             return config
@@ -69,10 +70,10 @@ class Append:
         return dataclasses.replace(config, layout=layout)
 
     def require_same_request(self, config: PrepareConfig, listing: SourceListing, items: Mapping[str, Any]) -> None:
-        """Check that the options and the source match the existing dataset, as far as possible before rows are located.
+        """Check that options and source match the existing dataset, as far as possible before rows are located.
 
-        `items`: the values in the fingerprint, except the hold-outs. Raises: FingerprintMismatchError if they differ;
-        SourceError if an earlier Hub revision can no longer be listed.
+        `listing`: the source's files now. `items`: values for the fingerprint, by name, without hold-outs. Raises:
+        FingerprintMismatchError if they differ; SourceError if an earlier Hub revision can no longer be listed.
         """
         # The source first: the options contain a default name that depends on it.
         if change := _source_change(source_record.identity_of(self.former), listing, config.source):
@@ -80,9 +81,9 @@ class Append:
         self._require_same_options(items, ignored=("hold_out",))
 
     def known_rows(self, config: PrepareConfig) -> dict[str, np.ndarray]:
-        """Return the number of rows in each of F files, int64 [F], by source split.
+        """Return the rows per source file, int64 [F], by source split, as the finished dataset recorded them.
 
-        Contains only source splits with all rows in the dataset; none with user functions, which are tested on rows of
+        Includes only source splits with all rows in the dataset. Empty with user functions, which are tested on rows of
         the whole split.
         """
         if config.source.functions:
@@ -100,7 +101,7 @@ class Append:
         return {name: rows for name, rows in file_rows.items() if name not in incomplete}
 
     def new_rows(self, source: Source) -> Source:
-        """Return the source with only its new rows, and only splits with new rows.
+        """Return `source` with only the rows that are not in the dataset, and only splits with such rows.
 
         Raises: NothingNewError if there are no new rows; FingerprintMismatchError if the rows requested for a split do
             not begin with its rows in the dataset, or come from another source split.
@@ -125,21 +126,20 @@ class Append:
                 f"{self.root}: the source has no rows that are not in this dataset; nothing was changed",
                 remedy="add files to the source first",
             )
-        return dataclasses.replace(
-            source, splits=splits, all_splits={split.source_split: split for split in splits.values()}
-        )
+        by_origin = {split.source_split: split for split in splits.values()}
+        return dataclasses.replace(source, splits=splits, all_splits=by_origin)
 
     def items(self, items: Mapping[str, Any], splits: Mapping[str, SplitSource]) -> dict[str, Any]:
-        """Return the fingerprint's items for the append: `items` and the new rows of `splits`.
+        """Return the values for the append's fingerprint: `items`, the dataset's fingerprint, and the new row ranges.
 
-        Raises: FingerprintMismatchError if the options differ from the dataset's.
+        Raises: FingerprintMismatchError if the options in `items` differ from the dataset's.
         """
         self._require_same_options(items)
         rows = {name: [list(span) for span in split.ranges] for name, split in sorted(splits.items())}
         return {**items, "append": {"to": self.former.fingerprint, "rows": rows}}
 
     def continued(self, job: Job, observed: ColumnPlan) -> Job:
-        """Return the job as an append: its splits continue the task and row numbers of the dataset.
+        """Return `job` as an append: its task and row numbers follow the dataset's.
 
         `observed`: the column plan with the new rows' label names. Raises: FingerprintMismatchError if the new rows
         have different classes or features.
@@ -148,11 +148,10 @@ class Append:
         plans = [plan for plan in (observed.label, observed.tags) if plan is not None]
         new = [name for plan in plans for name in plan.names or () if name not in known]
         if new or any(plan.kind == "class" and plan.names != self.former.label_names for plan in plans):
-            others = ", ".join(map(repr, new[:5])) or "in another order"
-            expected = ", ".join(map(repr, known[:5])) + (", …" if len(known) > 5 else "")
+            others, expected = (listing(list(map(repr, names))) for names in (new, known))
             raise FingerprintMismatchError(
-                f"{self.root}: the new rows have other classes ({others}), expected the dataset's classes "
-                f"({expected}), since its class ids cannot change",
+                f"{self.root}: the new rows have other classes ({others or 'in another order'}), expected the "
+                f"dataset's classes ({expected}), since its class ids cannot change",
                 remedy=f"leave such rows out of the new files, {_REBUILD}",
             )
         if job.spec.schema != self.former.schema:
@@ -194,10 +193,8 @@ def _source_change(before: Mapping[str, Any], listing: SourceListing, config: So
     now = listing.identity
     if before == now:
         return ""
-    settings = (
-        {name: identity[name] for name in identity.keys() - {"files", "revision"}} for identity in (before, now)
-    )
-    if listed := fingerprint.differences(*settings):
+    details = ({name: identity[name] for name in identity.keys() - {"files", "revision"}} for identity in (before, now))
+    if listed := fingerprint.differences(*details):
         return f"this is another source ({listed})"
     old, later = before.get("files"), list(listing.entries)
     if now["kind"] == "hub":
@@ -212,24 +209,18 @@ def _source_change(before: Mapping[str, Any], listing: SourceListing, config: So
         if hashlib.sha256(json.dumps(later[:count], sort_keys=True).encode()).hexdigest() != old["sha256"]:
             return f"its first {count:,} files are not the files that the dataset was made from"
         return ""
-    by_split: dict[str, list[Entry]] = {}
-    for entry in old or ():
-        by_split.setdefault(entry["split"], []).append(entry)
-    for split, files in by_split.items():
-        of_split = [entry for entry in later if entry["split"] == split]
+    for split in dict.fromkeys(entry["split"] for entry in old or ()):
+        files, later_files = ([entry for entry in entries if entry["split"] == split] for entries in (old, later))
         for index, file in enumerate(files):
-            if index >= len(of_split) or not is_same_file(file, of_split[index]):
-                return _file_change(file, of_split, index, split=split)
+            if index >= len(later_files) or not is_same_file(file, later_files[index]):
+                return _file_change(file, later_files, index, split=split)
     return ""
 
 
 def _file_change(file: Entry, later: Sequence[Entry], index: int, *, split: str) -> str:
     name = file["name"]
     if any(is_same_file(file, entry) for entry in later[index:]):
-        return (
-            f"file {later[index]['name']} of split {split!r} is read before {name}, so the old rows would get other "
-            "numbers"
-        )
+        return f"file {later[index]['name']} of split {split!r} is read before {name}, which renumbers the old rows"
     same_name = [entry for entry in later if entry["name"] == name]
     if not same_name:
         return f"file {name} of split {split!r} is gone"
@@ -238,12 +229,12 @@ def _file_change(file: Entry, later: Sequence[Entry], index: int, *, split: str)
     return f"file {name} of split {split!r} has changed: {change}"
 
 
-def _rest(before: RowRanges, asked: RowRanges) -> RowRanges | None:
-    rest = list(reversed(asked))
+def _rest(before: RowRanges, requested: RowRanges) -> RowRanges | None:
+    rest = list(reversed(requested))
     for start, stop in before:
         while start < stop:
             if not rest or rest[-1][0] != start:
-                return None  # `asked` does not begin with all rows of `before`
+                return None  # `requested` does not begin with all rows of `before`
             _, end = rest.pop()
             start = min(end, stop)
             if start < end:
@@ -252,4 +243,4 @@ def _rest(before: RowRanges, asked: RowRanges) -> RowRanges | None:
 
 
 def _shown(ranges: RowRanges) -> str:
-    return ", ".join(f"[{start}, {stop})" for start, stop in ranges[:5]) + (", …" if len(ranges) > 5 else "")
+    return listing([f"[{start}, {stop})" for start, stop in ranges])

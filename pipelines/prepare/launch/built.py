@@ -13,7 +13,11 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Built:
-    """Result of `build`: the dataset in `root`. `shards_kept`: number of shards that earlier runs finished."""
+    """Result of `build`: the dataset in the folder `root`.
+
+    `shards_made`: number of shards that this run wrote. `shards_kept`: number that earlier runs had finished.
+    `seconds`: duration of this run.
+    """
 
     root: str
     manifest: Manifest = dataclasses.field(repr=False)
@@ -26,7 +30,7 @@ class Built:
 
 
 def splits_table(manifest: Manifest) -> str:
-    """Return an HTML table of the splits."""
+    """Return an HTML table with the counts of rows, examples, tokens and shards of each split."""
     head = ("split", "rows", "filtered", "rejected", "examples", "tokens", "shards", "bytes")
     rows = []
     for name, split in manifest.splits.items():

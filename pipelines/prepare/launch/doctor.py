@@ -21,18 +21,14 @@ from pipelines.prepare.storage.storage_errors import store_of
 from tfrecord_io.errors import OutputError
 from tfrecord_io.shown import without_secrets
 
-PACKAGES = (
-    *(*shipping.INSTALLED, *shipping.IMPORTED),
-    *("apache-beam", "fsspec", "gcsfs", "google-cloud-storage", "numba", "numpy", "protobuf", "pyarrow"),
-    *("jax", "keras", "keras-hub", "tensorflow"),
-)
-
+_OTHERS = "apache-beam fsspec gcsfs google-cloud-storage jax keras keras-hub numba numpy protobuf pyarrow tensorflow"
+PACKAGES = (*shipping.INSTALLED, *shipping.IMPORTED, *_OTHERS.split())
 # Room for a few shards of the default size.
 _LEAST_FREE_BYTES = 1 << 30
 
 
 def describe_machine() -> dict[str, str]:
-    """Return package versions, cores and memory, as texts by name, for a bug report."""
+    """Return facts for a bug report by name: package versions, Python, cores and memory, all as texts."""
     facts = {
         "prep-tfrecords": tfrecord_io.__version__,
         "python": f"{platform.python_version()} on {platform.system()} {platform.machine()}",
@@ -46,22 +42,21 @@ def describe_machine() -> dict[str, str]:
 
 
 def diagnose(output: str, *, region: str | None = None) -> Iterator[Check]:
-    """Yield the checks of `output`. End early if a check fails that all others depend on.
+    """Check whether a build can write to the folder or address `output`: yield the result of each check.
 
-    `region`: region or zone of the TPU that will read the output. Raises: ConfigError if the address or the credentials
-    are invalid.
+    Ends early if a check fails that all others depend on. `region`: region or zone of the TPU that will read the
+    output. Raises: ConfigError if the address or the credentials are invalid.
     """
-    bucket, folder = bucket_of(output), storage.local_path(output)
-    if bucket is not None:
+    if bucket_of(output) is not None:
         for check in store_of(output).checks(output, region=region):
             yield check
             if check.name == "bucket" and check.ok is False:
                 return
-    if folder is None:
+    if (folder := storage.local_path(output)) is None:
         yield from _operation_checks(output)
         return
-    existing = folder  # or the nearest existing parent, since a check makes no folder
-    while not os.path.lexists(existing):
+    existing = folder
+    while not os.path.lexists(existing):  # a check makes no folder
         existing = os.path.dirname(existing)
     if not os.path.isdir(existing):
         yield Check("folder", False, f"{existing} is not a folder", "choose another --output")
@@ -69,9 +64,8 @@ def diagnose(output: str, *, region: str | None = None) -> Iterator[Check]:
     yield Check("folder", True, "exists" if existing == folder else f"will be made in {existing}")
     yield from _operation_checks(existing)
     free = storage.free_bytes(existing) or 0
-    enough = free >= _LEAST_FREE_BYTES
-    remedy = "" if enough else "free some space, or choose an --output on another disk"
-    yield Check("space", enough, f"{free / 1e9:.1f} GB free", remedy)
+    remedy = "" if free >= _LEAST_FREE_BYTES else "free some space, or choose an --output on another disk"
+    yield Check("space", not remedy, f"{free / 1e9:.1f} GB free", remedy)
 
 
 def _operation_checks(folder: str) -> Iterator[Check]:

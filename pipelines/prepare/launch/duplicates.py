@@ -41,9 +41,10 @@ _TASK_BYTES = 64 << 20
 
 
 def evaluation_runs(config: SourceConfig) -> EvaluationRuns | None:
-    """Return the hashes of all runs of consecutive words in the --decontaminate sets; None without such sets.
+    """Return the hashes of all runs of N consecutive words in the evaluation sets of --decontaminate.
 
-    Raises: SourceError; ConfigError if a set lacks the column.
+    N is the value of --decontaminate-words. Returns None without --decontaminate. Raises: SourceError if a set cannot
+    be read; ConfigError if it lacks the column.
     """
     if not config.decontaminate:
         return None
@@ -95,9 +96,10 @@ def mark(
     runner: Runner,
     fingerprint: str,
 ) -> dict[str, SplitSource]:
-    """Return the splits with readers that leave out duplicate and contaminated rows.
+    """Return `splits` with readers that leave out duplicate and contaminated rows.
 
-    `runs`: the result of `evaluation_runs`. Raises: ConfigError if the options do not fit the dataset; the errors of
+    `columns`: the columns to compare. `runs`: the result of `evaluation_runs`. `fingerprint`: the job's, which names
+    the folder of an earlier result. Raises: ConfigError if the options do not fit the dataset; the errors of
     `Runner.run`.
     """
     if runs is not None and columns.nested:

@@ -31,10 +31,10 @@ _LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096, 8192)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cost:
-    """Cost of storing a split's rows in one layout, in records of `length` tokens.
+    """Cost of storing a split's rows in one layout, in `records` records of at most `length` tokens.
 
-    `padding`: fraction of padding in all positions. `tokens_cut`, `rows_cut`: fractions of tokens that are cut off, and
-    of rows that lose tokens. `lengths`: the record lengths, if several.
+    `padding`: padding tokens as a fraction of all tokens in records. `tokens_cut`: fraction of the rows' tokens that
+    truncation removes. `rows_cut`: fraction of rows that lose tokens. `lengths`: the record lengths, if several.
     """
 
     layout: str
@@ -47,20 +47,22 @@ class Cost:
 
     @property
     def waste(self) -> float:
-        """Padding positions and cut tokens, divided by the tokens in the rows."""
+        """Number of padding tokens plus tokens cut off, divided by the number of tokens in the rows."""
         kept = 1 - self.tokens_cut
         return kept / max(1 - self.padding, 1e-9) - kept + self.tokens_cut
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """Estimate of one split of the output.
+    """Estimate of one split of the output, from a sample of its `rows` source rows.
 
     Token counts include special tokens. `rows_rejected` is a lower bound unless the whole split was read. `filtered`:
-    filtered rows by reason. `rows_in_other_splits`: rows that --hold-out puts into other splits. `seconds`: time to
-    tokenize on this machine, without start-up. `token_percentiles`: tokens per row by percentile. `side_percentiles`:
-    the same for each answer of preference pairs, prompt included. `fim`: rows by kind of fill-in-the-middle. `row`:
-    unit of a text file that becomes a row. `requests`: maximum number of requests to the Hub.
+    filtered rows by reason. `rows_in_other_splits`: rows that --hold-out puts into other splits. `num_bytes`: size of
+    all shards. `seconds`: time to tokenize on this machine, without start-up. `token_percentiles`: tokens per row, by
+    percentile. `side_percentiles`: the same for each answer of preference pairs, including the prompt. `layouts`: costs
+    of layouts to compare. `functions`: the --map and --filter options. `chats`: format of the conversations, or ''.
+    `row`: unit of a text file that becomes a row, or ''. `requests`: maximum number of requests to the Hub. `fim`:
+    rows by kind of fill-in-the-middle.
     """
 
     split: str
@@ -155,11 +157,11 @@ def _percentiles(row_tokens: np.ndarray) -> dict[int, int]:
 def compare(
     row_tokens: np.ndarray, *, rows: int, length: int, longest: int, joined: bool, most: int | None = None
 ) -> tuple[Cost, ...]:
-    """Return the costs of `pad`, of `pad` with buckets, and, if rows may be `joined`, of `concat` and `pack`.
+    """Return the costs of the layout `pad`, of `pad` with --bucket-lengths, and, if `joined`, of `concat` and `pack`.
 
-    `row_tokens` int64 [N]: uncut lengths of sampled rows. `rows`: rows of the split. `pad` is tried with `length` and
-    with each usual length up to `longest`; the buckets are the best few lengths up to `length`. `most`: maximum number
-    of documents in a record of `pack`.
+    `row_tokens` int64 [N]: lengths of sampled rows before truncation. `rows`: number of rows in the split. `pad` is
+    tried with `length` and with each power of two from 64 to `longest`. `joined`: whether a record may hold parts of
+    several rows. `most`: maximum number of documents in a record of `pack`; None for no limit.
     """
     total = int(row_tokens.sum())
     if not total:
@@ -180,11 +182,10 @@ def compare(
         kept = int(np.minimum(row_tokens, lengths[-1]).sum())
         return cost(name, lengths[-1], records=len(row_tokens), positions=positions, kept=kept)
 
-    usual = {candidate for candidate in _LENGTHS if candidate <= max(longest, _LENGTHS[0])}
     lengths = choose(row_tokens, count=_BUCKETS, longest=length, fixed=False)
     buckets = padded(f"pad to {','.join(map(str, lengths))}", lengths)
     padding = (
-        *(padded("pad", (single,)) for single in sorted({*usual, length})),
+        *(padded("pad", (single,)) for single in sorted({length, *(usual for usual in _LENGTHS if usual <= longest)})),
         dataclasses.replace(buckets, lengths=lengths if len(lengths) > 1 else ()),
     )
     if not joined:

@@ -39,10 +39,10 @@ def locate_rows(
     known: Mapping[str, np.ndarray] | None,
     progress: Progress,
 ) -> tuple[dict[str, Groups], str]:
-    """Return the row groups of each split, in files that workers can read, and the folder for the ingested copy.
+    """Ingest or copy files that workers cannot read. Return each split's row groups, and the folder for such copies.
 
-    `columns`: columns to read, None for all. `known`: see `opening.locate_rows`. Raises: SourceError if rows cannot be
-    read; OutputError if the copy cannot be written.
+    `columns`: columns to read; None for all. `known`: rows of a split's first files, int64 [F], by split, so that these
+    files need not be read. Raises: SourceError if rows cannot be read; OutputError if a copy cannot be written.
     """
     root = config.output.root
     folder = opened.copy_folder(storage.join(root, WORK_FOLDER))
@@ -96,7 +96,11 @@ def ingest_files(
     runner: Runner,
     progress: Progress,
 ) -> None:
-    """Ingest a source as job `name`-ingest: on `runner` if its workers can read all files, else in local processes."""
+    """Run the tasks that write `source` as a Parquet copy, in a job with the name `name`-ingest.
+
+    They run on `runner` if its workers can read all files, else in local processes. `root`: the output folder, which
+    contains the copy. `workers`: maximum number of processes; None for one per core.
+    """
     reservation.remove_copies(root, but=source.folder)  # there may not be room for two copies
     files = {file.path: file for stream in source.streams.values() for file in stream.files}.values()
     if not files or not all(_is_readable(file, opened, root=root) for file in files):

@@ -47,8 +47,9 @@ _log = logging.getLogger(__name__)
 class OpenRequest:
     """Request for a build with its source and tokenizer open, before its rows are located.
 
-    `columns` and `encoder` are None if the columns depend on user functions, which need rows. `runs`: hashed word runs
-    of the --decontaminate sets, if any. `length`: tokens in the longest record.
+    `columns` and `encoder` are None if the columns depend on user functions, which need rows. `facts`: the tokenizer's
+    entry in the manifest. `length`: maximum number of tokens in a record. `append`: the append of --append. `runs`:
+    result of `duplicates.evaluation_runs`.
     """
 
     config: PrepareConfig
@@ -70,11 +71,11 @@ class OpenRequest:
 
     @property
     def inputs(self) -> Inputs:
-        """Columns that become tokens."""
+        """Names of the columns that the layout tokenizes."""
         return layouts.inputs_of(self.config.layout, self.config.source)
 
     def needed_splits(self) -> Collection[str]:
-        """Return the source splits to read: all if class names may come from rows, else the requested ones."""
+        """Return the names of the source splits to read: the requested splits, or all if rows give the class names."""
         names, columns = list(self.source.listing.splits), self.columns
         needs_rows = columns is None or any(plan and plan.from_rows for plan in (columns.label, columns.tags))
         if needs_rows and self.append is None:  # with --append, the dataset has the class names
@@ -82,9 +83,9 @@ class OpenRequest:
         return selection.needed_source_splits(self.config.source, names)
 
     def fingerprint_items(self, form: Mapping[str, Any] | None, held: Sequence[HoldOut] = ()) -> dict[str, Any]:
-        """Return the items that the fingerprint covers (docs/explanation/exactness.md has a table).
+        """Return the values that the fingerprint covers, by name (docs/explanation/exactness.md has a table).
 
-        `form`: the features and classes of records, from `ShardSpec.form`. `held`: the hold-outs.
+        `form`: the result of `ShardSpec.form`; None if unknown. `held`: the splits that --hold-out makes.
         """
         config = self.config
         versions = {
@@ -108,9 +109,9 @@ class OpenRequest:
         }
 
     def early_items(self) -> dict[str, Any] | None:
-        """Return `fingerprint_items` before rows are located; None if some items depend on rows.
+        """Return `fingerprint_items` before rows are located; None if some values depend on rows.
 
-        The record form is the output's, and is compared with the actual form later.
+        `form` is read from the output folder, on the assumption that this build made it. A later check compares it.
         """
         config = self.config
         needs_rows = bucket_lengths.automatic_count(config.layout.bucket_lengths) or config.source.hold_out
@@ -119,7 +120,7 @@ class OpenRequest:
         return self.fingerprint_items(reservation.recorded_form(config.output.root))
 
     def open_encoder(self, columns: ColumnPlan) -> layouts.BatchEncoder:
-        """Return an encoder for `columns`, the open one if it fits. Warn if it has no fast engine."""
+        """Return an encoder for `columns`: `self.encoder` if it fits. Warn if a new encoder has no fast engine."""
         if self.encoder and self.columns and dataclasses.replace(columns, label=self.columns.label) == self.columns:
             return self.encoder
         inputs = {"tokenizer": self.tokenizer, "facts": self.facts, "length": self.length, "columns": columns}
@@ -127,10 +128,8 @@ class OpenRequest:
         for note in encoder.notes:
             _log.warning("%s", note)
         if self.config.engine == "auto" and encoder.reference is None:
-            reasons = engines.why_slow(self.tokenizer, dtype=id_dtype(self.facts.vocab_size))
-            _log.warning(
-                "no fast engine can make these rows, so tokenizing takes about ten times as long (%s)", reasons
-            )
+            cause = engines.why_slow(self.tokenizer, dtype=id_dtype(self.facts.vocab_size))
+            _log.warning("no fast engine can make these rows, so tokenizing takes about ten times as long (%s)", cause)
         return encoder
 
     def shard_spec(self, columns: ColumnPlan, encoder: layouts.BatchEncoder) -> ShardSpec:
@@ -149,10 +148,10 @@ class OpenRequest:
 
 
 def open_request(config: PrepareConfig) -> OpenRequest:
-    """Open the source and the tokenizer, and check everything that needs no rows. Writes nothing.
+    """Open the source and the tokenizer of a build, and make every check that needs no rows. Writes nothing.
 
-    Raises: SourceError, TokenizerError, ColumnError or ConfigError; with `--append` also FingerprintMismatchError and
-        the errors of `Append.to`.
+    Raises: SourceError, TokenizerError, ColumnError or ConfigError if they do not fit `config`; with --append also
+        FingerprintMismatchError and the errors of `Append.to`.
     """
     if (append := Append.to(config.output.root) if config.append else None) is not None:
         config = append.with_known_lengths(config)
@@ -179,7 +178,7 @@ def open_request(config: PrepareConfig) -> OpenRequest:
 
 
 def columns_read(config: SourceConfig, inputs: Inputs) -> tuple[str, ...] | None:
-    """Return the columns to read; None for all."""
+    """Return the names of the source columns to read; None for all."""
     if config.functions:  # a function may use any column
         return None
     candidates = inputs.finder.candidates if inputs.finder else ()
@@ -190,10 +189,10 @@ def columns_read(config: SourceConfig, inputs: Inputs) -> tuple[str, ...] | None
 def find_source(
     config: SourceConfig, inputs: Inputs, *, former: Sequence[Mapping[str, Any]] = ()
 ) -> tuple[opening.OpenedSource, ColumnPlan | None]:
-    """Open the source and plan its columns from their types; the plan is None if user functions determine the columns.
+    """Open the source, and plan from the types of its columns how to use them. Return both.
 
-    `former`: entries of the source files in the dataset to append to. Raises: SourceError; ColumnError if the columns
-    do not fit.
+    The plan is None with user functions, which may change columns. `former`: with --append, the files in the dataset's
+    manifest. Raises: SourceError if the source cannot be opened; ColumnError if its columns do not fit `inputs`.
     """
     opened = opening.open_source(config, columns=columns_read(config, inputs), former=former)
     if config.functions:
@@ -214,8 +213,8 @@ def find_source(
 class OpenJob:
     """A build with its rows located. `job` is the part that is sent to workers, without the locations of rows.
 
-    `items`: covered by the fingerprint. `source_rows`: rows in each source split. `request`: with the row lengths that
-    `--bucket-lengths auto:K` has chosen.
+    `items`: values that the fingerprint covers, by name. `source_rows`: number of rows by source split. `request`: the
+    request, with chosen row lengths in place of `--bucket-lengths auto:K`.
     """
 
     request: OpenRequest
@@ -233,7 +232,7 @@ class OpenJob:
         return self.request.source.listing.identity
 
     def reserve(self) -> None:
-        """Claim the output folder for the job, and write the job's files."""
+        """Claim the output folder for the job, and write the job's files in its work folder."""
         request = self.request
         place = source_record.location_of(self.config.source, request.source, request.functions)
         reservation.reserve(
@@ -251,7 +250,7 @@ class OpenJob:
 
 
 def open_job(request: OpenRequest, *, runner: Runner, progress: Progress) -> OpenJob:
-    """Locate the rows of a request, and return its job. Rows that tasks cannot read in place are ingested on `runner`.
+    """Locate the rows of a request, and return the open job. Files that workers cannot read are ingested on `runner`.
 
     If a key first appears late in a file of JSON lines, the source is read again in larger chunks, up to 1 GB.
 
@@ -288,12 +287,10 @@ def _open_job(request: OpenRequest, *, runner: Runner, progress: Progress) -> Op
     held = selection.resolve_hold_outs(config.source.hold_outs, source.splits, by=config.source.hold_out_by)
     if append is not None:
         source = append.new_rows(source)
-    observed = plan_columns(config.source, source, inputs=request.inputs, plan=request.columns)
+    plan = plan_columns(config.source, source, inputs=request.inputs, plan=request.columns)
     hold_outs = [hold_out for hold_out in held if hold_out.from_split in source.splits]
-    splits = selection.divide(
-        source.splits, hold_outs, columns=observed.content, optional=observed.optional, seed=config.seed
-    )
-    columns = complete_from_manifest(observed, append.former) if append else observed
+    splits = selection.divide(source.splits, hold_outs, columns=plan.content, optional=plan.optional, seed=config.seed)
+    columns = complete_from_manifest(plan, append.former) if append else plan
     encoder = request.open_encoder(columns)
     if bucket_lengths.automatic_count(config.layout.bucket_lengths):
         request = _with_lengths(request, columns, encoder, splits)
@@ -321,7 +318,7 @@ def _open_job(request: OpenRequest, *, runner: Runner, progress: Progress) -> Op
     return OpenJob(
         request=request,
         encoder=encoder,
-        job=append.continued(job, observed) if append else job,
+        job=append.continued(job, plan) if append else job,
         items=items,
         source_rows={name: split_groups.total_rows for name, split_groups in groups.items()},
     )

@@ -36,7 +36,10 @@ Planned = tuple[planning.SplitPlan, Sample]
 
 
 def plan_splits(opened: OpenJob, splits: Iterable[str]) -> dict[str, Planned]:
-    """Sample and plan `splits`, and log warnings. Raises: ConfigError for too many shards; the errors of `plan_one`."""
+    """Sample the rows of the named splits, plan their shards, and log warnings. Return plan and sample by split.
+
+    Raises: ConfigError if a manifest cannot list that many shards; the errors of `plan_one`.
+    """
     planned = {split: plan_one(opened, split) for split in splits}
     _require_room(opened, planned)
     _warn_of_requests(opened, planned)
@@ -86,14 +89,20 @@ def _warn_of_requests(opened: OpenJob, planned: Mapping[str, Planned]) -> None:
 
 
 def hub_requests(groups: Groups, plan: planning.SplitPlan) -> int:
-    """Return the maximum number of requests to the Hub: two per run of rows that a shard takes from a file."""
+    """Return the maximum number of requests to the Hub; 0 for other sources.
+
+    It is two per run of consecutive rows that a shard takes from a file. `plan`: a new plan, with its `spans`.
+    """
     if not groups.files[0].path.startswith("hf://"):
         return 0
     return 2 * len(cover(np.cumsum(groups.source_rows), plan.spans_of(0, plan.num_shards)))
 
 
 def plan_one(opened: OpenJob, split: str) -> Planned:
-    """Sample and plan a split. Raises: ConfigError if a shard can't hold a record; the errors of `sampling.measure`."""
+    """Sample the rows of a split, and plan its shards. Return the plan and the sample.
+
+    Raises: ConfigError if a record exceeds the shard size; the errors of `sampling.measure`.
+    """
     config, spec, source = opened.config, opened.job.spec, opened.job.splits[split]
     stages.begin(f"sampling {some(source.num_rows, 'row')} of {split}")
     sample = measure(spec, opened.encoder, source)
@@ -130,7 +139,10 @@ def _runs(opened: OpenJob, source: SplitSource, blocks: planning.Blocks, *, shar
 
 
 def forecast(spec: planning.ShardSpec, split: SplitSource, sample: Sample, *, block_rows: int) -> planning.Blocks:
-    """Cut the split into blocks of at most about `block_rows` rows, and predict each block's output bytes."""
+    """Cut the rows of `split` into blocks of about `block_rows` rows or less, and predict each block's output bytes.
+
+    `sample`: measurements of a sample of these rows, from which the bytes are predicted.
+    """
     read = sample.read
     if read.whole:
         predicted = np.where(read.usable, sample.sizes(read.text_bytes, np.arange(len(read.numbers))), 0.0)
@@ -150,9 +162,10 @@ def forecast(spec: planning.ShardSpec, split: SplitSource, sample: Sample, *, bl
 def _texts_of_groups(
     spec: planning.ShardSpec, split: SplitSource, sample: Sample
 ) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]:
-    """Return a function from row group indices to two arrays: text bytes per usable row, and shares of usable rows.
+    """Return a function from indices of N row groups to text bytes per usable row and shares of usable rows.
 
-    The sampled rows give the ratio of text bytes to `Groups.num_bytes`, which counts other columns too.
+    Both are predictions, float64 [N]. The sample gives the ratio of text bytes to `Groups.num_bytes`, which counts
+    other columns too.
     """
     groups, read = split.groups, sample.read
     nulls = [counts for _, counts in nulls_by_reason(split, spec.columns)]
@@ -175,9 +188,9 @@ def _texts_of_groups(
 
 
 def nulls_by_reason(split: SplitSource, columns: ColumnPlan) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield a reason for rejection and the nulls per row group, int64 [N], for each column that forbids nulls.
+    """Yield (reason, counts) for each column where a null means rejection: the ledger's reason, nulls per row group.
 
-    Yields nothing if rows may be filtered, or user functions may replace the nulls.
+    `counts` is int64 [N]. Yields nothing if rows may be filtered, or user functions may replace the nulls.
     """
     required = {feature.name: "column_null" for feature in columns.kept}
     if columns.label:
@@ -203,7 +216,10 @@ def _cut_groups(covered: Cover, predicted: np.ndarray, *, rows: int, row_bytes: 
 
 
 def find_unused(columns: ColumnPlan, split: SplitSource, read: ReadRows) -> UnusedRows:
-    """Count the rejected rows that are known from the sample, and the filtered rows if the sample has every row."""
+    """Count rejected rows by reason, from the sampled rows `read` and from the null counts in Parquet metadata.
+
+    The counts are lower bounds, and without filtered rows, unless the sample has every row.
+    """
     filtered, indices = split_reasons(read.reasons)
     rejected = collections.Counter[str](read.reasons[indices].tolist())
     rejected.update(row.reason for row in read.refused)

@@ -26,7 +26,6 @@ from pipelines.prepare.tokenize import saved_copy
 from pipelines.prepare.tokenize.chat import environment
 from pipelines.prepare.tokenizer_training import texts, tokenizer_folder, training
 from pipelines.prepare.tokenizer_training.styles import StyleTemplate
-from pipelines.prepare.tokenizer_training.texts import RowCounts, TrainingTexts
 from tfrecord_io.errors import ColumnError, ConfigError
 from tfrecord_io.shown import some
 
@@ -35,12 +34,16 @@ _RECORDED = ("vocab_size", "special_tokens", "min_frequency", "lowercase", "samp
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainedTokenizer:
-    """A tokenizer trained on `columns`, with its evaluation. `splits`: rows in each split, sampled or not."""
+    """Result of training a tokenizer on the texts of `columns`.
+
+    `splits`: number of rows by split, sampled or not. `rows`: counts of the rows read. `sampled_rows`: number of rows
+    to read. `seconds`: duration of the training and evaluation.
+    """
 
     request: TokenizerRequest
     columns: tuple[str, ...]
     splits: dict[str, int]
-    rows: RowCounts
+    rows: texts.RowCounts
     sampled_rows: int
     vocab_size: int
     evaluation: training.TokenizerEvaluation
@@ -56,10 +59,7 @@ class TrainedTokenizer:
         return {
             "kind": request.kind,
             "style": request.chosen_style,
-            "options": {
-                **{name: getattr(request, name) for name in _RECORDED},
-                "text_columns": list(self.columns),
-            },
+            "options": {**{name: getattr(request, name) for name in _RECORDED}, "text_columns": list(self.columns)},
             "splits": self.splits,
             "rows": dataclasses.asdict(self.rows),
             "vocab_size": self.vocab_size,
@@ -72,9 +72,10 @@ class TrainedTokenizer:
 
 
 def train_tokenizer(request: TokenizerRequest, *, watch: Watch = unwatched) -> TrainedTokenizer:
-    """Train a tokenizer and write its folder.
+    """Train a tokenizer, evaluate it on some texts, and write its folder.
 
-    Raises: a PrepError for every fault that a user can cause; then no complete tokenizer is written.
+    `watch`: displays the progress. Raises: a PrepError for every fault that a user can cause; then no complete
+    tokenizer is written.
     """
     began = time.perf_counter()
     paths.require_dataset(request.source.dataset, *request.source.more_paths)
@@ -88,7 +89,7 @@ def train_tokenizer(request: TokenizerRequest, *, watch: Watch = unwatched) -> T
     with tempfile.TemporaryDirectory(prefix="prep-tfrecords-") as folder:
         splits, columns = _locate(request, folder)
         chosen = texts.sample(splits, rows=request.sample) if request.sample else splits
-        source = TrainingTexts(chosen, columns)
+        source = texts.TrainingTexts(chosen, columns)
         tokenizer = _train(source, template, request, watch=watch)
     files = tokenizer_folder.files_of(
         tokenizer, template, max_length=request.max_length, chat_template=request.chat_template
@@ -109,7 +110,7 @@ def train_tokenizer(request: TokenizerRequest, *, watch: Watch = unwatched) -> T
     return trained
 
 
-def _train(source: TrainingTexts, template: StyleTemplate, request: TokenizerRequest, *, watch: Watch) -> Any:
+def _train(source: texts.TrainingTexts, template: StyleTemplate, request: TokenizerRequest, *, watch: Watch) -> Any:
     progress = Progress()
     characters: list[str] = []
     if request.kind == "wordpiece":

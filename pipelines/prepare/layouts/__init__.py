@@ -13,12 +13,7 @@ preference  a prompt with a chosen and a rejected answer becomes one record
 import dataclasses
 from typing import Any
 
-from pipelines.prepare.layouts.base import BatchEncoder as BatchEncoder
-from pipelines.prepare.layouts.base import Builder as Builder
-from pipelines.prepare.layouts.base import Encoded as Encoded
-from pipelines.prepare.layouts.base import Layout as Layout
-from pipelines.prepare.layouts.base import LayoutContext as LayoutContext
-from pipelines.prepare.layouts.base import permuted as permuted
+from pipelines.prepare.layouts.base import BatchEncoder, Builder, Encoded, Layout, LayoutContext, permuted
 from pipelines.prepare.layouts.chat import ANSWERS, CHAT, PACKED_CHAT
 from pipelines.prepare.layouts.documents import CONCAT, PACK
 from pipelines.prepare.layouts.pad import PAD, TOKENS
@@ -28,6 +23,8 @@ from pipelines.prepare.layouts.windows import QA, WINDOWS
 from pipelines.prepare.options.config import LayoutConfig, SourceConfig
 from pipelines.prepare.sources.columns.extraction import Inputs
 from tfrecord_io.errors import ConfigError
+
+__all__ = ["BatchEncoder", "Builder", "Encoded", "Layout", "LayoutContext", "permuted"]
 
 LAYOUTS: dict[str, Layout] = {
     "pad": PAD,
@@ -42,13 +39,16 @@ LAYOUTS: dict[str, Layout] = {
 
 
 def manifest_entry(options: LayoutConfig, *, length: int) -> dict[str, Any]:
-    """Return the layout's entry in the manifest: its main facts, and options that differ from their defaults."""
+    """Return the layout's entry in the manifest: its name, record length and options that differ from their defaults.
+
+    `length`: number of tokens in a record, or in the longest.
+    """
     facts = {"name": options.name, "max_length": length, "one_record": layout_of(options).one_record}
     return {**facts, **options.non_default_options()}
 
 
 def inputs_of(options: LayoutConfig, source: SourceConfig) -> Inputs:
-    """Return the columns to tokenize. Raises: ConfigError if the layout does not accept the user's columns."""
+    """Return the names of the columns to tokenize. Raises: ConfigError if `source` names columns that do not fit."""
     layout = layout_of(options)
     if layout.joins_rows and (source.label_column or source.keep_columns):
         flag = "--pack-rows" if options.pack_rows else f"--layout {options.name}"
@@ -61,12 +61,12 @@ def inputs_of(options: LayoutConfig, source: SourceConfig) -> Inputs:
 
 
 def open_encoder(options: LayoutConfig, **fields: Any) -> BatchEncoder:
-    """Open the encoder for a layout. `fields`: the fields of LayoutContext, except `layout`."""
+    """Open the encoder of the layout that `options` selects. `fields`: the fields of LayoutContext, except `layout`."""
     return layout_of(options).open_encoder(LayoutContext(layout=options, **fields))
 
 
 def layout_of(options: LayoutConfig) -> Layout:
-    """Return the layout that the options select, such as the variant for --stride, --pack-rows or --learn each."""
+    """Return the layout that `options` selects, or its variant for --stride, --pack-rows or --learn each."""
     if options.name == "pad" and options.stride is not None:
         return WINDOWS
     if options.pack_rows:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import abc
 import collections
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -33,15 +34,15 @@ _TOKENS = {ROLES[role].feature_name or role for role in TOKEN_IDS}
 class Encoded:
     """Tokenized batch of N rows.
 
-    `ragged`: sequences of values, by feature name: one per row, or per entry of `owners`.
+    `ragged`: sequences of values by feature name, such as token ids: one per row, or per entry of `owners`.
     `owners` int64, ascending: the row index of each sequence; None if each row has exactly one sequence.
-    `arrays`: all other features, by name, [N, ...].
+    `arrays`: features that are not tokenized, by name, [N, ...].
     `reasons` object [N]: why a row is rejected, or ''.
-    `full_lengths` int64 [N]: tokens before truncation, including special tokens.
-    `side_lengths`: for rows with two answers, the full lengths of the prompt with each, by name; `full_lengths` then
-    has the larger one.
-    `tokens_cut`: tokens that truncation removed from usable rows.
-    `fim`: usable rows by kind of fill-in-the-middle (see `Ledger`).
+    `full_lengths` int64 [N]: number of tokens before truncation, including special tokens.
+    `side_lengths` int64 [N], by answer: for preference pairs, the full lengths of the prompt with either answer;
+    `full_lengths` then has the larger one.
+    `tokens_cut`: number of tokens that truncation removed from usable rows.
+    `fim`: numbers of usable rows by kind of fill-in-the-middle (see `Ledger`).
     `details`: explanations of the reasons, by row index.
     """
 
@@ -57,7 +58,7 @@ class Encoded:
 
     @property
     def num_tokens(self) -> int:
-        """Number of tokens."""
+        """Number of tokens in all sequences of token ids."""
         return sum(len(ragged.ids) for name, ragged in self.ragged.items() if name in _TOKENS)
 
     @property
@@ -72,17 +73,17 @@ class Encoded:
 
     @property
     def usable(self) -> np.ndarray:
-        """Mask of the sequences of usable rows, bool."""
+        """Mask of the sequences that come from usable rows, bool [number of sequences]."""
         return np.asarray((self.reasons == "")[self.row_of_sequence])
 
     def take(self, which: np.ndarray) -> Encoded:
-        """Return the rows at the ascending indices `which`. Only sequences, `reasons` and `full_lengths` are kept."""
+        """Return a batch of the rows at the ascending indices `which`: only sequences, `reasons` and `full_lengths`."""
         new_index = np.full(len(self.reasons), -1)
         new_index[which] = np.arange(len(which))
         owners = new_index[self.row_of_sequence]
         chosen = np.flatnonzero(owners >= 0)
         return Encoded(
-            ragged={name: ragged.take(chosen) for name, ragged in self.ragged.items()},
+            ragged={name: sequences.take(chosen) for name, sequences in self.ragged.items()},
             arrays={},
             reasons=self.reasons[which],
             full_lengths=self.full_lengths[which],
@@ -92,21 +93,20 @@ class Encoded:
     @classmethod
     def joined(cls, parts: Sequence[Encoded]) -> Encoded:
         """Concatenate one or more batches, without `details`, `tokens_cut`, `fim` and `side_lengths`."""
-        firsts = np.cumsum([0, *(len(part.reasons) for part in parts)])
+        firsts = itertools.accumulate((len(part.reasons) for part in parts[:-1]), initial=0)
+        owners = [part.row_of_sequence + first for part, first in zip(parts, firsts, strict=True)]
         return cls(
             ragged={name: concatenated([part.ragged[name] for part in parts]) for name in parts[0].ragged},
             arrays={name: np.concatenate([part.arrays[name] for part in parts]) for name in parts[0].arrays},
             reasons=np.concatenate([part.reasons for part in parts]),
             full_lengths=np.concatenate([part.full_lengths for part in parts]),
-            owners=None
-            if parts[0].owners is None
-            else np.concatenate([part.row_of_sequence + first for part, first in zip(parts, firsts[:-1], strict=True)]),
+            owners=None if parts[0].owners is None else np.concatenate(owners),
         )
 
 
 @dataclasses.dataclass(frozen=True)
 class Piece:
-    """Part of a record: the tokens [start, stop) come from `row`, an index among the usable rows in reading order."""
+    """Part of a record: its tokens [start, stop) come from `row`, an index among the task's usable rows."""
 
     row: int
     start: int
@@ -118,10 +118,11 @@ Lineage = Callable[[int], list[Piece]]
 
 
 class Builder(abc.ABC):
-    """Collects tokenized rows and makes the records of a shard.
+    """Collects tokenized rows, and makes the records of a shard.
 
-    `rows_used`: rows in records. `tokens_cut`: tokens of used rows that are in no record. Both are final after the last
-    chunk. `length`, `rows`: set by `by_length`.
+    `rows_used`: number of rows in records. `tokens_cut`: number of tokens of used rows that are in no record. Both are
+    final after the last chunk. `length`, `rows`: set by `by_length`; before, and if all records have the same length,
+    None.
     """
 
     length: int | None = None
@@ -145,29 +146,32 @@ class Builder(abc.ABC):
 
     @abc.abstractmethod
     def chunks(self, rng: np.random.Generator | None) -> Iterator[dict[str, np.ndarray]]:
-        """Yield n records at a time: arrays [n, ...] by feature name. `rng` shuffles them. Empties the builder."""
+        """Yield the records, n at a time, as arrays [n, ...] by feature name. The builder is empty afterwards.
+
+        `rng`: shuffles the rows; None keeps their order.
+        """
 
     def by_length(self) -> Sequence[Builder]:
         """Return one builder per record length that occurs; only this builder if all records have the same length.
 
-        A builder's `length` is its record length; `rows`, int64, are the indices of its rows among the task's usable
-        rows.
+        Sets each builder's `length`, its record length, and its `rows`, int64: indices among the task's usable rows.
         """
         return (self,)
 
     @abc.abstractmethod
     def lineage(self, rng: np.random.Generator | None) -> Lineage:
-        """Return a function that tells which rows a record comes from (see `Lineage`). Empties the builder.
+        """Return a function from a record's index to the rows that it comes from (see `Lineage`). Empties the builder.
 
-        The records are those that `chunks` would yield with the same `rng`.
+        The records are the ones that `chunks` would yield with the same `rng`.
         """
 
 
 class BatchEncoder(abc.ABC):
     """Tokenizer set up for one layout. Encoders can be pickled.
 
-    `engine`: name and version. `concurrent`: calling `encode` in several threads at once is faster. `reference`: the
-    same encoder with the reference engine; None if this encoder uses it. `notes`: lines to print before the build.
+    `engine`: name and version of the engine. `concurrent`: calling `encode` in several threads at once is faster.
+    `reference`: the same encoder with the reference engine; None if this encoder uses it. `notes`: lines to print
+    before the build.
     """
 
     notes: tuple[str, ...] = ()
@@ -190,7 +194,7 @@ class BatchEncoder(abc.ABC):
         """Return a builder for one shard."""
 
     def notes_on(self, rows: Rows) -> tuple[str, ...]:
-        """Return lines to print about a sample of rows. An unpickled encoder lacks the tokenizer for this."""
+        """Return lines to print about a sample of rows. Must not be called on an unpickled encoder."""
         return ()
 
 
@@ -207,7 +211,7 @@ def beside_reference(open_with: Callable[[Any], _Encoder], fast: Tokenizing, slo
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LayoutContext:
-    """Arguments for opening an encoder."""
+    """Arguments for opening an encoder. `length`: tokens in the longest record. `seed`: for fill-in-the-middle."""
 
     tokenizer: HFTokenizer
     facts: TokenizerFacts
@@ -237,7 +241,7 @@ class Layout:
 
 
 def one_text(source: SourceConfig) -> Inputs:
-    """Return the text column as inputs. Raises: ConfigError if the user named two text columns."""
+    """Return the name of the text column, for layouts of one text. Raises: ConfigError if the user named two."""
     if len(source.text_columns) == 2:
         raise ConfigError(
             "two text columns, but --layout concat, --layout pack and --stride accept only one",
@@ -263,13 +267,13 @@ def notes_on_ends(
 
 
 def named_columns(source: SourceConfig, *purposes: Purpose) -> dict[Purpose, str]:
-    """Return the columns that options such as --tools-column name, by purpose (such as "tools")."""
+    """Return the names given by options such as --tools-column, by purpose (such as "tools")."""
     named = {purpose: getattr(source, f"{purpose}_column") for purpose in purposes}
     return {purpose: name for purpose, name in named.items() if name}
 
 
 def feature(role: Role, meaning: str, *shape: int, name: str = "", constant: int | None = None) -> Feature:
-    """Return an integer feature. `name`: by default the usual name of the role."""
+    """Return an integer feature. `constant`: its only value. `name`: by default the usual name of the role."""
     name = name or ROLES[role].feature_name or role
     return Feature(name=name, dtype="int64", shape=shape, role=role, meaning=meaning, constant=constant)
 
@@ -287,7 +291,7 @@ def permuted(count: int, rng: np.random.Generator | None) -> np.ndarray:
 def count_tokens(columns: Mapping[str, np.ndarray], schema: Schema) -> np.ndarray:
     """Return the number of tokens, without padding, in each of n records, int64 [n].
 
-    They are counted from attention masks, segment ids or token counts.
+    `columns`: arrays [n, ...] by feature name. Tokens are counted in masks, segment ids or token counts.
     """
     marks = [columns[feature.name] for feature in schema.features if ROLES[feature.role].marks_tokens]
     counts = [np.count_nonzero(values, axis=1) for values in marks]

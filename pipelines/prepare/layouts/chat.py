@@ -5,8 +5,6 @@ prompt and completion are plain texts, no template applies unless --chat-templat
 (`SFTTrainer._prepare_dataset`).
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
@@ -15,16 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.prepare.layouts.base import (
-    Builder,
-    Encoded,
-    Layout,
-    LayoutContext,
-    beside_reference,
-    feature,
-    named_columns,
-    notes_on_ends,
-)
+from pipelines.prepare.layouts import base
+from pipelines.prepare.layouts.base import BatchEncoder, Builder, Encoded, Layout, LayoutContext, beside_reference
 from pipelines.prepare.layouts.documents import PackBuilder, open_engines, packed_features
 from pipelines.prepare.layouts.rows_builder import UINT8, Field, RowsEncoder, ids_field
 from pipelines.prepare.options.config import Side, SourceConfig
@@ -47,7 +37,7 @@ def _inputs(source: SourceConfig) -> Inputs:
             "--layout chat with --text-column, expected a column of messages",
             remedy="leave --text-column out, and name the column with --messages-column unless its name is messages",
         )
-    nested = named_columns(source, "messages", "prompt", "completion", "system", "tools")
+    nested = base.named_columns(source, "messages", "prompt", "completion", "system", "tools")
     if "messages" in nested and not nested.keys().isdisjoint(PAIR):
         raise ConfigError(
             "--messages-column with --prompt-column or --completion-column, expected one form of conversations",
@@ -56,7 +46,7 @@ def _inputs(source: SourceConfig) -> Inputs:
     return Inputs(nested=nested, finder=FINDER)
 
 
-def _open_encoder(context: LayoutContext) -> _LearningEncoder:
+def _open_encoder(context: LayoutContext) -> BatchEncoder:
     engine, reference = open_engines(context)
     if not isinstance(reference, HuggingFaceEngine):
         raise TokenizerError(
@@ -86,7 +76,7 @@ def _open_encoder(context: LayoutContext) -> _LearningEncoder:
 
 class _LearningEncoder(RowsEncoder):
     def __init__(self, engine: Engine, context: LayoutContext, aligner: Aligner) -> None:
-        mask = feature("loss_mask", "1 on the tokens to be learned", context.length)
+        mask = base.feature("loss_mask", "1 on the tokens to be learned", context.length)
         field = Field(feature=mask, side=context.facts.padding_side, laid_out=UINT8)
         super().__init__(engine, context, [ids_field(context), field])
         self._engine, self._aligner = engine, aligner
@@ -131,7 +121,7 @@ class PairEncoder(_LearningEncoder):
         )
 
     def notes_on(self, rows: Rows) -> tuple[str, ...]:
-        return notes_on_ends(self._tokens(rows)[0], self._frame, self._context.tokenizer.convert_ids_to_tokens)
+        return base.notes_on_ends(self._tokens(rows)[0], self._frame, self._context.tokenizer.convert_ids_to_tokens)
 
     def _tokens(self, rows: Rows) -> tuple[RaggedTokens, RaggedTokens]:
         prompts, completions = (rows.nested[part].cast(pa.large_string()) for part in PAIR)
@@ -228,9 +218,9 @@ class ChatEncoder(_LearningEncoder):
 
 
 def cuts(roles: Sequence[str], *, side: Side) -> list[np.ndarray]:
-    """Return the possible cuts of a conversation on `side`, shortest first: the indices of the messages to keep.
+    """Return the possible cuts of a conversation, shortest first: each an array of the indices of messages to keep.
 
-    The whole conversation is not included.
+    `roles`: the messages' roles. `side`: the end at which turns are removed. The whole conversation is not included.
     """
     places = np.arange(len(roles))
     if side == "right":

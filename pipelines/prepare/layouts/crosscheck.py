@@ -4,8 +4,6 @@ The choice of rows depends only on the seed and the row numbers. If a row's toke
 the build ends with an error that names the row.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from pipelines.prepare.layouts.base import BatchEncoder, Encoded
@@ -20,16 +18,17 @@ _ONE_IN = 2_000
 
 
 def chosen(numbers: np.ndarray, *, seed: int) -> np.ndarray:
-    """Return the indices of the rows to compare. `numbers` int64 [N]: the row numbers."""
+    """Return the indices of the rows to compare, int64. `numbers` int64 [N]: the rows' numbers in the split."""
     with np.errstate(over="ignore"):
         states = numbers.astype(np.uint64) + np.uint64(seed % 2**64) * GAMMA + GAMMA
     return np.flatnonzero(mixed(states) < np.uint64(2**64 // _ONE_IN))
 
 
 def compare(encoder: BatchEncoder, rows: Rows, encoded: Encoded, *, which: np.ndarray, split: str) -> int:
-    """Encode the rows at the indices `which` with the reference tokenizer too. Return the number of compared rows.
+    """Encode the rows at the indices `which` with the reference tokenizer, too. Return the number of compared rows.
 
-    The number is 0 without a fast engine. Raises: TokenizerError if a row gets different tokens.
+    `encoded`: the result of `encoder` for `rows`. The number is 0 if `encoder` is the reference tokenizer's. Raises:
+    TokenizerError if a row gets different tokens.
     """
     if encoder.reference is None or not len(which):
         return 0
@@ -51,17 +50,14 @@ def _differing(ours: Encoded, expected: Encoded) -> np.ndarray:
     if not np.array_equal(ours.row_of_sequence, expected.row_of_sequence):
         return differ
     for name, ragged in ours.ragged.items():
-        other = expected.ragged[name]
-        changed = ragged.lengths != other.lengths
-        for index in np.flatnonzero(~changed):
-            one, two = (side.ids[side.offsets[index] : side.offsets[index + 1]] for side in (ragged, other))
-            changed[index] = not np.array_equal(one, two)
+        changed = ragged.lengths != expected.ragged[name].lengths
+        changed |= ragged.common_prefixes(expected.ragged[name]) < ragged.lengths
         differ[ours.row_of_sequence[changed]] = True
     return differ
 
 
 def encode(encoder: BatchEncoder, rows: Rows, *, split: str) -> Encoded:
-    """Return `encoder.encode(rows)`. Raises: TokenizerError, which names the rows, if the tokenizer's library fails."""
+    """Return `encoder.encode(rows)`. If the tokenizer's library fails, raise a TokenizerError that names the rows."""
     result = _tried(encoder, rows)
     if isinstance(result, Encoded):
         return result

@@ -21,14 +21,14 @@ _TOKENS_PER_CHUNK = 1 << 19
 
 
 def open_engines(context: base.LayoutContext) -> tuple[Engine, Engine]:
-    """Return the requested engine and the reference engine for documents."""
+    """Return the engine that `context` requests for tokenizing single texts, and the reference engine."""
     dtype = id_dtype(context.facts.vocab_size)
     reference = open_reference(context.tokenizer, dtype=dtype)
     return decide(context.tokenizer, reference, dtype=dtype, wanted=context.engine)[0], reference
 
 
 def packed_features(length: int) -> tuple[Feature, ...]:
-    """Return the features of packed records, except the loss mask."""
+    """Return the features of records of `length` tokens that hold several documents, except a loss mask."""
     return (
         base.input_ids(length),
         base.feature("segment_ids", "1, 2, ... on the documents of this row, 0 on padding", length),
@@ -39,8 +39,8 @@ def packed_features(length: int) -> tuple[Feature, ...]:
 class PackBuilder(base.Builder):
     """Builder that packs the documents of a shard into records.
 
-    Empty documents count as used, but are in no record. `truncates`: long documents are truncated, not split. `most`:
-    maximum number of documents in a record.
+    Empty documents count as used, but are in no record. `length`: tokens in a record. `truncates`: documents that are
+    longer than a record are truncated, not split. `most`: maximum number of documents in a record; None for no limit.
     """
 
     def __init__(self, *, length: int, pad_id: int, truncates: bool = False, most: int | None = None) -> None:
@@ -90,7 +90,10 @@ class PackBuilder(base.Builder):
 
 
 class JoinBuilder(PackBuilder):
-    """Builder that joins documents and cuts at every L-th token. `drop`: omit the last record if it has padding."""
+    """Builder that joins documents, and cuts them at every token whose index is a multiple of `length`.
+
+    `drop`: omit the last record if it has padding. `segments`: give each document in a record its own segment.
+    """
 
     def __init__(self, *, length: int, pad_id: int, drop: bool, segments: bool = False) -> None:
         super().__init__(length=length, pad_id=pad_id)
@@ -119,14 +122,13 @@ class _DocumentEncoder(base.BatchEncoder):
         self._context = context
         self._frame = open_frame(context.tokenizer, context.layout.special_tokens)
         self._left_out = left_out_bos(context.tokenizer, context.layout.special_tokens)
-        self._fim = self._open_fill_in_middle() if context.layout.fim_rate else None
-        if self._fim is not None and context.layout.fim_tokens is None:
-            self.notes = (f"fill-in-the-middle uses the sentinel tokens {' '.join(self._fim.tokens)}",)
-
-    def _open_fill_in_middle(self) -> FillInMiddle:
-        context, frame = self._context, self._frame
-        longest = context.length - len(frame.before) - len(frame.after) if context.layout.name == "pack" else None
-        return FillInMiddle(context.tokenizer, context.layout, seed=context.seed, frame=frame, longest=longest)
+        self._fim: FillInMiddle | None = None
+        if context.layout.fim_rate:
+            frame, is_packed = self._frame, context.layout.name == "pack"
+            longest = context.length - len(frame.before) - len(frame.after) if is_packed else None
+            self._fim = FillInMiddle(context.tokenizer, context.layout, seed=context.seed, frame=frame, longest=longest)
+            if context.layout.fim_tokens is None:
+                self.notes = (f"fill-in-the-middle uses the sentinel tokens {' '.join(self._fim.tokens)}",)
 
     def features(self) -> tuple[Feature, ...]:
         length = self._context.length

@@ -17,10 +17,10 @@ from tfrecord_io.codec.kernels import jit, lowest_bit
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Packing:
-    """R rows, each with the pieces of one or more documents.
+    """R rows of tokens, each with the pieces of one or more documents.
 
-    Row r has the pieces [edges[r], edges[r + 1]). Piece i has `sizes[i]` tokens, from `firsts[i]` on, of the document
-    `documents[i]`, special tokens included. All arrays are int64; `edges` is [R + 1].
+    Row r has the pieces [edges[r], edges[r + 1]). Piece i has `sizes[i]` tokens of document `documents[i]`, from its
+    token `firsts[i]` on, special tokens included. All arrays are int64; `edges` is [R + 1].
     """
 
     documents: np.ndarray
@@ -37,7 +37,7 @@ class Packing:
         return np.diff(offsets_of(self.sizes)[self.edges])
 
     def rows(self, start: int, stop: int) -> Packing:
-        """Return the rows [start, stop)."""
+        """Return only the rows [start, stop)."""
         low, high = self.edges[start], self.edges[min(stop, len(self))]
         return Packing(
             documents=self.documents[low:high],
@@ -47,7 +47,7 @@ class Packing:
         )
 
     def parts(self, row: int) -> list[tuple[int, int, int]]:
-        """Return (document, start, stop) for each piece of a row, with positions in the row."""
+        """Return (document, start, stop) for each piece of a row: the piece has the row's tokens [start, stop)."""
         chosen = self.rows(row, row + 1)
         stops = np.cumsum(chosen.sizes)
         return list(zip(chosen.documents.tolist(), (stops - chosen.sizes).tolist(), stops.tolist(), strict=True))
@@ -93,7 +93,10 @@ def join(lengths: np.ndarray, *, length: int, order: np.ndarray) -> Packing:
 
 
 def lay_out(values: RaggedTokens, packing: Packing, *, length: int, dtype: DTypeLike, fill: int = 0) -> np.ndarray:
-    """Return the documents' values in rows, [R, length] of `dtype`, padded with `fill` on the right."""
+    """Return rows of values, [R, length] of `dtype`, padded with `fill` on the right.
+
+    `values`: one value per token of each document, such as token ids. `packing`: the documents in each of R rows.
+    """
     out = np.empty((len(packing), length), dtype)
     starts = values.offsets[packing.documents] + packing.firsts
     place(values.ids, starts, packing.sizes, packing.edges, False, fill, out)
@@ -101,9 +104,9 @@ def lay_out(values: RaggedTokens, packing: Packing, *, length: int, dtype: DType
 
 
 def segments(packing: Packing, *, length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return segment ids (1, 2, ...) and positions in the segments, each [R, length], 0 on padding.
+    """Return a segment id (1, 2, ...) and a position in the segment for each token of R rows, both [R, length].
 
-    Their dtype is uint16 if it can hold `length`, else int32.
+    They are 0 on padding. Their dtype is uint16 if it can hold `length`, else int32.
     """
     shape, dtype = (len(packing), length), np.uint16 if length < 2**16 else np.int32
     segment_ids, positions = np.empty(shape, dtype), np.empty(shape, dtype)

@@ -22,9 +22,9 @@ from tfrecord_io.errors import ConfigError
 
 
 def token_fields(context: LayoutContext, *, constant_type: int | None = None) -> list[Field]:
-    """Return the fields for token ids, and for token type ids if the tokenizer has them.
+    """Return the field of token ids, and the field of token type ids if the tokenizer has them.
 
-    `constant_type`: the type id of tokens and padding, if there is only one.
+    `constant_type`: the type id of all tokens and padding, or None if type ids differ.
     """
     tokenizer, side = context.tokenizer, context.facts.padding_side
     if "token_type_ids" not in tokenizer.model_input_names:
@@ -35,7 +35,7 @@ def token_fields(context: LayoutContext, *, constant_type: int | None = None) ->
 
 
 class PadEncoder(RowsEncoder):
-    """Encoder that pads the rows of a row encoder. `words`: whether rows are lists of words."""
+    """Encoder that pads the token sequences of a `RowEncoder`. `words`: whether rows are lists of words, not texts."""
 
     words = False
 
@@ -48,7 +48,7 @@ class PadEncoder(RowsEncoder):
 
     @classmethod
     def open(cls, context: LayoutContext) -> PadEncoder:
-        """Open the encoder, and its reference encoder if the engines differ."""
+        """Return an encoder with the requested engine, and with a `reference` if that is another engine."""
         tokenizer, dtype = context.tokenizer, id_dtype(context.facts.vocab_size)
         pair, truncation = len(context.columns.texts) == 2, context.layout.truncation
         slow = open_rows(

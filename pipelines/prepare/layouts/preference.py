@@ -4,8 +4,6 @@ Ids equal the output of `DPOTrainer._prepare_dataset` in TRL 1.16. Masks equal t
 `DataCollatorForPreference` with keep_start, or with keep_end for `--truncation-side left`.
 """
 
-from __future__ import annotations
-
 import abc
 import itertools
 from collections.abc import Mapping, Sequence
@@ -15,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.prepare.layouts.base import Encoded, Layout, LayoutContext, beside_reference, feature, named_columns
+from pipelines.prepare.layouts import base
+from pipelines.prepare.layouts.base import BatchEncoder, Encoded, Layout, LayoutContext, beside_reference, feature
 from pipelines.prepare.layouts.documents import open_engines
 from pipelines.prepare.layouts.rows_builder import UINT8, Field, RowsEncoder
 from pipelines.prepare.options.config import SourceConfig
@@ -40,11 +39,11 @@ def _inputs(source: SourceConfig) -> Inputs:
             remedy="leave --text-column out, and name the columns with --prompt-column, --chosen-column and "
             "--rejected-column",
         )
-    nested = named_columns(source, "prompt", *ANSWERS, "system", "tools")
+    nested = base.named_columns(source, "prompt", *ANSWERS, "system", "tools")
     return Inputs(nested=nested, finder=FINDER)
 
 
-def _open_encoder(context: LayoutContext) -> _PreferenceEncoder:
+def _open_encoder(context: LayoutContext) -> BatchEncoder:
     if (truncation := context.layout.truncation) in ("only_first", "only_second"):
         raise ConfigError(
             f"--layout preference with --truncation {truncation}: this layout cuts both answers in the same way",
@@ -127,44 +126,34 @@ class _PreferenceEncoder(RowsEncoder):
 
     def encode(self, rows: Rows) -> Encoded:
         texts, reasons, details = self._texts(rows)
-        _, *answered, starts = self._tokens(texts)
-        reasons = self._reasons(reasons, starts, *answered)
-        ragged: dict[str, RaggedTokens] = {}
-        for side, ids in zip(ANSWERS, answered, strict=True):
-            ragged |= self._row(side, ids, starts)
-        lengths: dict[str, np.ndarray] = {side: ids.lengths for side, ids in zip(ANSWERS, answered, strict=True)}
-        cut = sum(lengths[side] - ragged[f"{side}_input_ids"].lengths for side in ANSWERS)
+        _, chosen, rejected, starts = self._tokens(texts)
+        longest, shared = np.maximum(chosen.lengths, rejected.lengths), chosen.common_prefixes(rejected)
+        keeps_all = self._context.layout.truncation == "do_not_truncate"
+        reasons = reasons.copy()
+        for reason, holds in {
+            "chosen_empty": chosen.lengths == starts,
+            "rejected_empty": rejected.lengths == starts,
+            "answers_equal": (shared == longest) & (chosen.lengths == rejected.lengths),
+            "too_long": (longest > self._context.length) & keeps_all,
+            "prompt_too_long": (starts >= self._context.length) & (not self._cuts_left),
+        }.items():
+            reasons[(reasons == "") & holds] = reason
+        ragged = self._row("chosen", chosen, starts) | self._row("rejected", rejected, starts)
+        cut = chosen.lengths + rejected.lengths - sum(ragged[f"{side}_input_ids"].lengths for side in ANSWERS)
         return Encoded(
             ragged=ragged,
             arrays=rows.arrays,
             reasons=reasons,
-            full_lengths=np.maximum(*lengths.values()),
-            tokens_cut=int(np.asarray(cut)[reasons == ""].sum()),
+            full_lengths=longest,
+            tokens_cut=int(cut[reasons == ""].sum()),
             details=details,
-            side_lengths=lengths,
+            side_lengths={"chosen": chosen.lengths, "rejected": rejected.lengths},
         )
 
     def _tokens(self, texts: Sequence[pa.Array]) -> tuple[RaggedTokens, RaggedTokens, RaggedTokens, np.ndarray]:
         prompts, chosen, rejected = (framed(self._engine.encode(column), self._frame) for column in texts)
         starts = np.minimum(prompts.common_prefixes(chosen), prompts.common_prefixes(rejected))
         return prompts, chosen, rejected, starts
-
-    def _reasons(
-        self, known: np.ndarray, starts: np.ndarray, chosen: RaggedTokens, rejected: RaggedTokens
-    ) -> np.ndarray:
-        length = self._context.length
-        longest, shared = np.maximum(chosen.lengths, rejected.lengths), chosen.common_prefixes(rejected)
-        keeps_all = self._context.layout.truncation == "do_not_truncate"
-        reasons = known.copy()
-        for reason, holds in {
-            "chosen_empty": chosen.lengths == starts,
-            "rejected_empty": rejected.lengths == starts,
-            "answers_equal": (shared == longest) & (chosen.lengths == rejected.lengths),
-            "too_long": (longest > length) & keeps_all,
-            "prompt_too_long": (starts >= length) & (not self._cuts_left),
-        }.items():
-            reasons[(reasons == "") & holds] = reason
-        return reasons
 
     def _row(self, side: Side, ids: RaggedTokens, starts: np.ndarray) -> dict[str, RaggedTokens]:
         is_answer = np.arange(len(ids.ids)) >= np.repeat(ids.offsets[:-1] + starts, ids.lengths)
@@ -192,12 +181,11 @@ class _PlainEncoder(_PreferenceEncoder):
 
     def _texts(self, rows: Rows) -> _Texts:
         chosen, rejected = (rows.nested[side].cast(pa.large_string()) for side in ANSWERS)
+        reasons = np.full(len(rows), "", dtype=object)
         if "prompt" in rows.nested:
             prompt = rows.nested["prompt"].cast(pa.large_string())
         else:
             prompt, chosen, rejected = _without_shared(chosen, rejected)
-        reasons = np.full(len(rows), "", dtype=object)
-        if "prompt" not in rows.nested:
             reasons[np.asarray(pc.equal(prompt, ""))] = "prompt_empty"
         reasons[np.asarray(pc.equal(chosen, rejected))] = "answers_equal"
         for side, answer in (("rejected", rejected), ("chosen", chosen)):

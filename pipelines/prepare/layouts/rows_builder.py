@@ -30,9 +30,9 @@ _POSITIONS_PER_CHUNK = 1 << 24
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Field:
-    """A feature, and the array that its values become: [N, L] of dtype `laid_out`, padded with `fill` on `side`.
+    """Feature of N records, and how to make its array: [N, L] of dtype `laid_out`, padded with `fill` on `side`.
 
-    `mask`: a feature that is 1 on values and 0 on padding.
+    `mask`: another feature, which is 1 on values and 0 on padding; None without a mask.
     """
 
     feature: Feature
@@ -42,7 +42,10 @@ class Field:
     mask: Feature | None = None
 
     def laid_out_rows(self, ragged: Mapping[str, RaggedTokens], order: np.ndarray) -> dict[str, np.ndarray]:
-        """Return padded values, and any mask, of the sequences at the indices `order`, by feature name."""
+        """Return the array of padded values, and of the mask if there is one, by feature name.
+
+        `ragged`: unpadded sequences by feature name. `order`: indices of the sequences to use, one per record.
+        """
         if self.feature.constant is not None:
             return {self.feature.name: np.full((len(order), *self.feature.shape), self.feature.constant, self.laid_out)}
         values = ragged[self.feature.name]
@@ -63,20 +66,20 @@ class Field:
         return out
 
     def of_length(self, length: int) -> Field:
-        """Return the field for records of another length."""
+        """Return the same field for records of `length` tokens."""
         mask = None if self.mask is None else dataclasses.replace(self.mask, shape=(length,))
         return dataclasses.replace(self, feature=dataclasses.replace(self.feature, shape=(length,)), mask=mask)
 
 
 def ids_field(context: base.LayoutContext) -> Field:
-    """Return the field for token ids; its mask is the attention mask."""
+    """Return the field of token ids, with the attention mask as its `mask`."""
     facts, length = context.facts, context.length
     mask = base.feature("attention_mask", "1 on tokens, 0 on padding", length)
     return Field(feature=base.input_ids(length), fill=facts.pad_id, side=facts.padding_side, mask=mask)
 
 
 class RowsEncoder(base.BatchEncoder):
-    """Base class of encoders with at most one row per record. `fields`: the fields of a record."""
+    """Base class of encoders for records that come from one row each. `fields`: the fields of a record."""
 
     def __init__(self, tokenizing: Tokenizing, context: base.LayoutContext, fields: Sequence[Field]) -> None:
         super().__init__(tokenizing)
@@ -110,7 +113,10 @@ class RowsEncoder(base.BatchEncoder):
 
 
 class RowsBuilder(base.Builder):
-    """Makes one record per sequence, with the other features of the sequence's row."""
+    """Builder that makes one record per token sequence, with the other features of the sequence's row.
+
+    `lengths`: record lengths for `by_length`; empty if all records have the same.
+    """
 
     def __init__(self, fields: Sequence[Field], *, lengths: Sequence[int] = ()) -> None:
         super().__init__()

@@ -8,6 +8,6 @@ ADDRESS = " or ".join(f"{scheme}://" for scheme in {STORES[scheme]: scheme for s
 
 
 def bucket_of(path: str) -> str | None:
-    """Return the bucket in an address with a scheme in `STORES`, or None for any other path."""
+    """Return the name of the bucket in an address such as gs://BUCKET/FOLDER, or None without a scheme in `STORES`."""
     scheme, separator, rest = path.partition("://")
     return rest.partition("/")[0] if separator and scheme in STORES else None

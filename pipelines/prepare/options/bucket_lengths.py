@@ -25,7 +25,7 @@ _REMEDY = "write for example --bucket-lengths 64,128,256,512, or auto:4"
 
 
 def parse(option: str | Sequence[int], *, max_length: int | None) -> tuple[int, ...] | str:
-    """Parse --bucket-lengths into row lengths; return `auto:K` unchanged.
+    """Parse the value of --bucket-lengths, such as `64,128`, into row lengths; return `auto:K` unchanged.
 
     Raises: ConfigError unless the lengths ascend and end with `max_length`, if that is given.
     """
@@ -36,17 +36,15 @@ def parse(option: str | Sequence[int], *, max_length: int | None) -> tuple[int, 
         lengths = tuple(int(part) for part in (option.split(",") if isinstance(option, str) else option))
     except ValueError:
         raise ConfigError(f"--bucket-lengths {option}, expected lengths separated by commas", remedy=_REMEDY) from None
+    listed, expected = ",".join(map(str, lengths)), ""
     if not 1 <= len(lengths) <= _MOST_LENGTHS:
-        raise ConfigError(
-            f"--bucket-lengths has {len(lengths)} lengths, expected 1 to {_MOST_LENGTHS}, since each length needs its "
-            "own shards and its own compilation of the model",
-            remedy=_REMEDY,
-        )
-    listed = ",".join(map(str, lengths))
-    if not all(short < long for short, long in itertools.pairwise((0, *lengths))):
-        raise ConfigError(f"--bucket-lengths {listed}, expected ascending lengths of at least 1", remedy=_REMEDY)
-    if lengths[-1] > MOST_TOKENS:
-        raise ConfigError(f"--bucket-lengths {lengths[-1]}, expected at most {MOST_TOKENS} tokens", remedy=_REMEDY)
+        expected = f"1 to {_MOST_LENGTHS} lengths, since each needs its own shards and compilation of the model"
+    elif not all(short < long for short, long in itertools.pairwise((0, *lengths))):
+        expected = "ascending lengths of at least 1"
+    elif lengths[-1] > MOST_TOKENS:
+        expected = f"at most {MOST_TOKENS} tokens"
+    if expected:
+        raise ConfigError(f"--bucket-lengths {listed}, expected {expected}", remedy=_REMEDY)
     if max_length is not None and lengths[-1] != max_length:
         raise ConfigError(
             f"--bucket-lengths {listed} with --max-length {max_length}, expected the largest length to be "
@@ -57,7 +55,7 @@ def parse(option: str | Sequence[int], *, max_length: int | None) -> tuple[int, 
 
 
 def automatic_count(option: object) -> int | None:
-    """Return K of `auto:K`, or None for any other option. Raises: ConfigError if K is not a number from 1 to 8."""
+    """Return K if the value of --bucket-lengths is `auto:K`, else None. Raises: ConfigError unless K is 1 to 8."""
     if not isinstance(option, str) or not option.startswith(_AUTO):
         return None
     text = option.removeprefix(_AUTO)
@@ -67,7 +65,10 @@ def automatic_count(option: object) -> int | None:
 
 
 def length_index(lengths: Sequence[int], row_tokens: np.ndarray) -> np.ndarray:
-    """Return for each of N rows the index of the smallest length that holds it, or else of the largest, int64 [N]."""
+    """Return for each of N rows the index in `lengths` of the smallest length that holds it, int64 [N].
+
+    It is the index of the largest length if none holds the row. `row_tokens` int64 [N]: tokens per row.
+    """
     import numpy as np
 
     return np.minimum(np.searchsorted(np.asarray(lengths), row_tokens), len(lengths) - 1)
@@ -76,10 +77,11 @@ def length_index(lengths: Sequence[int], row_tokens: np.ndarray) -> np.ndarray:
 def choose(
     row_tokens: np.ndarray, *, count: int, longest: int, fixed: bool, weights: np.ndarray | None = None
 ) -> tuple[int, ...]:
-    """Choose at most `count` row lengths with the least padding for rows of `row_tokens` (int64 [N]) tokens.
+    """Choose at most `count` row lengths with the least padding. `row_tokens` int64 [N]: numbers of tokens of rows.
 
-    `weights` float64 [N]: number of rows for each entry. Rows longer than `longest` are cut. With `fixed`, the largest
-    row length is `longest`; otherwise it is the smallest multiple of 8 that holds all rows, at most `longest`.
+    `weights` float64 [N]: how many rows each entry stands for; None for one. Rows longer than `longest` are cut. With
+    `fixed`, the largest row length is `longest`; otherwise it is the smallest multiple of 8 that holds all rows, at
+    most `longest`.
     """
     import numpy as np
 

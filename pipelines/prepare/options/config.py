@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pipelines.option_fields import check, fingerprint_items, option, require_taken
 from pipelines.prepare.options import paths
 from pipelines.prepare.options.addresses import ADDRESS
-from pipelines.prepare.options.layout_config import LayoutConfig, SpecialTokens, Truncation
+from pipelines.prepare.options.layout_config import SHARE, LayoutConfig, SpecialTokens, Truncation
 from pipelines.prepare.options.source_config import SPLIT_NAME, FunctionKind, FunctionOption, SourceConfig
 from tfrecord_io.errors import ConfigError
 from tfrecord_io.shown import without_access
@@ -29,21 +29,21 @@ _tokenizer, _shards, _run = (functools.partial(option, group=title) for title in
 
 
 def parse_size(text: str) -> int:
-    """Parse a size in bytes such as `100MB` (10^8), `64MiB` (2^26) or `5000`. Raises: ConfigError for anything else."""
+    """Return the bytes of a size such as `100MB` (10^8), `64MiB` (2^26) or `5000`. Raises: ConfigError otherwise."""
     match = _SIZE.match(text)
-    unit = _UNITS.get(match.group(2).upper()) if match else None
-    if match is None or unit is None or float(match.group(1)) <= 0:
+    unit = _UNITS.get(match[2].upper()) if match else None
+    if match is None or unit is None or float(match[1]) <= 0:
         raise ConfigError(
             f"size {text!r}, expected a positive number with one of the units B, KB, MB, GB, KiB, MiB, GiB",
             remedy="write for example --shard-size 100MB",
         )
     # Hundreds of digits overflow to infinity, which `round` cannot convert.
-    return max(1, round(min(float(match.group(1)) * unit, 10.0**18)))
+    return max(1, round(min(float(match[1]) * unit, 10.0**18)))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenizerConfig:
-    """The tokenizer to use. `chat_template`: text of a template to use in place of the tokenizer's own."""
+    """Options of the tokenizer. `chat_template`: text of a chat template to use in place of the tokenizer's own."""
 
     name: str = _tokenizer(
         "Hub id or folder of the tokenizer.",
@@ -71,7 +71,7 @@ class TokenizerConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OutputConfig:
-    """The output folder and its shards. `default_name` replaces an empty `name` in PrepareConfig."""
+    """Options of the output folder and its shards. `PrepareConfig` replaces an empty `name` with `default_name`."""
 
     root: str = option(
         f"Folder or {ADDRESS} address.",
@@ -111,6 +111,8 @@ class OutputConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PrepareConfig:
+    """All options of a build. `beam_args`: arguments of an Apache Beam runner; empty to build on this machine."""
+
     source: SourceConfig
     tokenizer: TokenizerConfig
     output: OutputConfig
@@ -123,9 +125,7 @@ class PrepareConfig:
     shuffle: bool = _shards(
         "Shuffle rows, or keep the source's order.", True, flags="--shuffle/--no-shuffle", fingerprint="always"
     )
-    max_error_rate: float = _shards(
-        "Share of rows that may be rejected.", 0.0, least=0, most=1, remedy="write 0.01 for one percent"
-    )
+    max_error_rate: float = _shards("Share of rows that may be rejected.", 0.0, **SHARE)
     workers: int | None = _run(
         "Worker processes; any number gives the same output. Default: one per core, two per core for remote output.",
         None,
@@ -159,13 +159,13 @@ class PrepareConfig:
             )
 
     def fingerprint_options(self) -> dict[str, Any]:
-        """Return the options that affect the bytes of the output, by their names in the fingerprint."""
+        """Return the values of options that affect the bytes of the output, by their names in the fingerprint."""
         parts = (self.source, self.tokenizer, self.layout, self.output, self)
         return {name: value for part in parts for name, value in fingerprint_items(part).items()}
 
 
 def default_name(dataset: str, *more: str) -> str:
-    """Return the last part of the dataset's id or path, or of the paths' common folder, as a name for shards."""
+    """Return a name for shards: the last part of the dataset's id or path, or of the common folder of several paths."""
     if more:
         dataset = paths.common_folder((dataset, *more))
     parts = [part for part in re.split(r"[/\\]", without_access(dataset)) if part and not re.search(r"[*?\[]", part)]

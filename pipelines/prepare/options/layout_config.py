@@ -1,5 +1,6 @@
 """Options of the layout, which makes rows of tokens from texts."""
 
+import contextlib
 import dataclasses
 import datetime
 import functools
@@ -7,7 +8,6 @@ from typing import Any, Literal
 
 from pipelines.option_fields import check, declared, fingerprint_items, option, require_taken
 from pipelines.prepare.options import bucket_lengths
-from pipelines.prepare.options.bucket_lengths import MOST_TOKENS
 from tfrecord_io.errors import ConfigError
 
 Truncation = Literal["longest_first", "only_first", "only_second", "do_not_truncate"]
@@ -22,22 +22,24 @@ LearnNot = Literal["thoughts", "tool_calls", "thoughts,tool_calls"]
 LayoutName = Literal["pad", "concat", "pack", "chat", "preference", "seq2seq", "tokens", "qa"]
 
 _layout = functools.partial(option, group="Layout")
-_pad = functools.partial(option, group="Layout pad, and qa", fingerprint="changed")
-_joined = functools.partial(option, group="Layouts concat and pack", fingerprint="changed")
-_template = functools.partial(
-    option, group="Layouts chat and preference", taken_with=("chat", "preference"), fingerprint="changed"
-)
-_chat = functools.partial(option, group="Layout chat", taken_with=("chat",), fingerprint="changed")
-_seq2seq = functools.partial(option, group="Layout seq2seq", taken_with=("seq2seq",), fingerprint="changed")
-_tokens = functools.partial(option, group="Layout tokens", taken_with=("tokens",), fingerprint="changed")
+_changed = functools.partial(option, fingerprint="changed")
+_pad = functools.partial(_changed, group="Layout pad, and qa", taken_with=("pad", "qa"))
+_joined = functools.partial(_changed, group="Layouts concat and pack", taken_with=("concat", "pack"))
+_template = functools.partial(_changed, group="Layouts chat and preference", taken_with=("chat", "preference"))
+_chat = functools.partial(_changed, group="Layout chat", taken_with=("chat",))
+_seq2seq = functools.partial(_changed, group="Layout seq2seq", taken_with=("seq2seq",))
+_tokens = functools.partial(_changed, group="Layout tokens", taken_with=("tokens",))
+
+LENGTH: dict[str, Any] = {"least": 1, "most": bucket_lengths.MOST_TOKENS}
+SHARE: dict[str, Any] = {"least": 0, "most": 1, "remedy": "write 0.01 for one percent, or 0.5 for half"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LayoutConfig:
-    """The layout: how texts become rows of `max_length` tokens.
+    """Options of the layout: how texts become rows of `max_length` tokens.
 
     `bucket_lengths`: ascending row lengths, the largest equal to `max_length`; the string `auto:K` until the launcher
-    has chosen K lengths. `chat_template`: name of a template, or "default" for the template in TokenizerConfig.
+    has chosen K lengths. `chat_template`: name of a template, or "default" for `TokenizerConfig.chat_template`.
     """
 
     name: LayoutName = _layout(
@@ -52,8 +54,7 @@ class LayoutConfig:
         "Tokens in a row. Default: the model's limit, at most 512.",
         None,
         brief="Tokens in a row.",
-        least=1,
-        most=MOST_TOKENS,
+        **LENGTH,
         remedy="give the number of tokens in a row, such as 128 or 512",
     )
     truncation: Truncation = _layout(
@@ -68,13 +69,10 @@ class LayoutConfig:
         metavar="N,N,…|auto:K",
         taken_with=("pad",),
     )
-    stride: int | None = _pad(
-        "Tokens that consecutive windows of a long row share.", None, least=0, taken_with=("pad", "qa")
-    )
+    stride: int | None = _pad("Tokens that consecutive windows of a long row share.", None, least=0)
     special_tokens: SpecialTokens = _joined(
         "Special tokens around each document; tokenizer: those that the tokenizer puts around one text.",
         "eos",
-        taken_with=("concat", "pack"),
     )
     remainder: Remainder = _joined(
         "What to do with the last, incomplete row of a shard, with --layout concat.",
@@ -93,27 +91,12 @@ class LayoutConfig:
     most_documents: int | None = _joined(
         "Maximum number of documents in a row, with --layout pack.", None, least=1, taken_with=("pack",)
     )
-    fim_rate: float = _joined(
-        "Share of documents to rewrite for fill-in-the-middle.",
-        0.0,
-        least=0,
-        most=1,
-        remedy="write 0.5 for half of the documents",
-        taken_with=("concat", "pack"),
-    )
-    fim_spm_rate: float = _joined(
-        "Share of rewritten documents with the suffix first.",
-        0.5,
-        least=0,
-        most=1,
-        remedy="write 0.5 for half of them",
-        taken_with=("concat", "pack"),
-    )
+    fim_rate: float = _joined("Share of documents to rewrite for fill-in-the-middle.", 0.0, **SHARE)
+    fim_spm_rate: float = _joined("Share of rewritten documents with the suffix first.", 0.5, **SHARE)
     fim_tokens: str | None = _joined(
         "Sentinel tokens of fill-in-the-middle. Default: the vocabulary's, if known.",
         None,
         metavar="PREFIX,SUFFIX,MIDDLE",
-        taken_with=("concat", "pack"),
     )
     chat_template: str | None = _template(
         "Name of one of the tokenizer's chat templates, chatml, or a file. Default: the tokenizer's default.",
@@ -131,14 +114,11 @@ class LayoutConfig:
         brief="Answers of a chat to learn.",
     )
     learn_whole_turns: bool = _chat(
-        "Learn all from an answer's role to the next turn, as TRL does, in templates without {% generation %}.",
-        False,
+        "Learn all from an answer's role to the next turn, as TRL does, in templates without {% generation %}.", False
     )
     learn_not: LearnNot | None = _chat("Parts of answers that are not learned.", None)
     pack_rows: bool = _chat("Pack several conversations into a row.", False)
-    target_length: int | None = _seq2seq(
-        "Tokens of a target. Default: the same as --max-length.", None, least=1, most=MOST_TOKENS
-    )
+    target_length: int | None = _seq2seq("Tokens of a target. Default: the same as --max-length.", None, **LENGTH)
     input_prefix: str = _seq2seq("Text to put before each input text.", "", metavar="TEXT")
     label_all_tokens: bool = _tokens("Label all tokens of a word, not only the first.", False)
 
@@ -151,11 +131,8 @@ class LayoutConfig:
                 "window must begin after the previous one",
                 remedy="give for example a quarter of --max-length",
             )
-        if (
-            self.name == "pad"
-            and self.stride is not None
-            and (self.bucket_lengths or self.truncation != "longest_first")
-        ):
+        changes_cut = self.bucket_lengths or self.truncation != "longest_first"
+        if self.name == "pad" and self.stride is not None and changes_cut:
             raise ConfigError(
                 "--stride with --truncation or --bucket-lengths: --stride splits texts into windows of one length "
                 "instead of cutting them",
@@ -191,25 +168,21 @@ class LayoutConfig:
 
     @property
     def buckets(self) -> tuple[int, ...]:
-        """The row lengths if there are several; empty while `bucket_lengths` is still `auto:K`."""
+        """The row lengths of --bucket-lengths; empty without it, and while it is still `auto:K`."""
         return self.bucket_lengths if isinstance(self.bucket_lengths, tuple) else ()
 
     def non_default_options(self) -> dict[str, Any]:
-        """Return the layout options that differ from their defaults, as listed in the manifest."""
-        options = fingerprint_items(self).items()
-        return {
-            name: value for name, value in options if name in LAYOUT_OPTIONS and value != getattr(LayoutConfig, name)
-        }
+        """Return the values of layout options that differ from their defaults, by name, for the manifest."""
+        items, defaults = fingerprint_items(self), vars(LayoutConfig)
+        return {name: items[name] for name in items if name in LAYOUT_OPTIONS and items[name] != defaults[name]}
 
 
 LAYOUT_OPTIONS = tuple(option.field for option in declared(LayoutConfig) if option.taken_with)
 
 
 def _require_date(text: str) -> None:
-    try:
+    with contextlib.suppress(ValueError):
         # fromisoformat accepts more forms from Python 3.11 on.
         if datetime.date.fromisoformat(text).isoformat() == text:
             return
-    except ValueError:
-        pass
     raise ConfigError(f"--chat-date {text!r}, expected a date such as 2024-07-26", remedy="write it as YYYY-MM-DD")

@@ -30,13 +30,13 @@ _FROM_TEKKEN = "convert it: AutoTokenizer.from_pretrained(FOLDER, mistral_format
 
 
 def is_data_file(path: str) -> bool:
-    """Return whether a path or URL has a data file's suffix, optionally followed by a suffix of compression."""
+    """Return whether a path or URL has the suffix of a data file, such as .csv, also with a suffix such as .gz."""
     stem, suffix = posixpath.splitext(without_access(path).lower())
     return (posixpath.splitext(stem)[1] if suffix in _COMPRESSED else suffix) in _DATA
 
 
 def names_files(dataset: str) -> bool:
-    """Return whether `dataset` names files or a folder, existing or not, rather than a Hub dataset."""
+    """Return whether `dataset` is a path, glob or URL of files, which need not exist, rather than a Hub dataset."""
     return (
         os.path.exists(dataset)
         or "://" in dataset
@@ -51,9 +51,9 @@ def names_files(dataset: str) -> bool:
 
 
 def require_dataset(dataset: str, *more: str) -> None:
-    """Check that local paths and globs exist.
+    """Check that each argument exists if it is a local path or glob.
 
-    Raises: SourceError if one is missing, or for a reader's name like csv.
+    Raises: SourceError if one is missing, or is the name of a reader such as csv.
     """
     for name in map(os.path.expanduser, (dataset, *more)):
         if name in _READERS and not os.path.exists(name):
@@ -73,7 +73,7 @@ def require_dataset(dataset: str, *more: str) -> None:
 
 
 def require_tokenizer(name: str) -> None:
-    """Check that a local tokenizer is a folder with a tokenizer's files. Raises: TokenizerError."""
+    """Check that `name`, if it is a local path, is a folder with a tokenizer's files. Raises: TokenizerError."""
     path = os.path.expanduser(name)
     if os.path.isfile(path):
         raise TokenizerError(
@@ -100,7 +100,7 @@ def require_tokenizer(name: str) -> None:
 
 
 def read_template(path: str) -> str:
-    """Read a chat template from a file. Raises: ConfigError."""
+    """Return the text of a chat template in the file `path`. Raises: ConfigError if it cannot be read."""
     try:
         return Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -111,28 +111,27 @@ def read_template(path: str) -> str:
 
 def _refuse_links(folder: str, name: str) -> None:
     # The dataset would contain the target of a link. Links of the Hub's cache to its `blobs` are allowed.
-    own = [os.path.realpath(folder), os.path.realpath(os.path.join(folder, "..", "..", "blobs"))]
-    inner = os.path.join(folder, "additional_chat_templates")
-    for place in (folder, inner) if os.path.isdir(inner) else (folder,):
-        for path in (os.path.join(place, entry) for entry in os.listdir(place)):
-            target = os.path.realpath(path)
-            if os.path.exists(target) and not os.path.isfile(target) and not os.path.isdir(target):
-                raise TokenizerError(
-                    f"tokenizer {name!r}: {os.path.relpath(path, folder)} is a pipe or a device, expected a file",
-                    remedy="remove it from the folder",
-                )
-            if is_tokenizers(os.path.basename(path)) and not any(
-                os.path.commonpath([root, target]) == root for root in own
-            ):
-                raise TokenizerError(
-                    f"tokenizer {name!r}: {os.path.relpath(path, folder)} leads out of the folder, to {target}, "
-                    "expected a file in the tokenizer's folder",
-                    remedy=f"if the dataset may contain that file, make a copy without links: cp -rL {folder} COPY",
-                )
+    roots = [os.path.realpath(folder), os.path.realpath(os.path.join(folder, "..", "..", "blobs"))]
+    for path in (*Path(folder).glob("*"), *Path(folder).glob("additional_chat_templates/*")):
+        target, shown = Path(os.path.realpath(path)), path.relative_to(folder)
+        if target.exists() and not target.is_file() and not target.is_dir():
+            raise TokenizerError(
+                f"tokenizer {name!r}: {shown} is a pipe or a device, expected a file",
+                remedy="remove it from the folder",
+            )
+        if is_tokenizers(path.name) and not any(target.is_relative_to(root) for root in roots):
+            raise TokenizerError(
+                f"tokenizer {name!r}: {shown} leads out of the folder, to {target}, expected a file in the "
+                "tokenizer's folder",
+                remedy=f"if the dataset may contain that file, make a copy without links: cp -rL {folder} COPY",
+            )
 
 
 def refuse_files_outside(folder: str, name: str) -> None:
-    """Check that a tokenizer's settings name no file outside its folder. Raises: TokenizerError."""
+    """Check that the settings in a tokenizer's folder name no file outside of it. `name`: shown in the error.
+
+    Raises: TokenizerError if they do.
+    """
     if entry := file_outside(folder):
         raise TokenizerError(
             f"tokenizer {name!r}: {entry}, expected no file outside of its folder, since the dataset would contain it",
@@ -141,7 +140,7 @@ def refuse_files_outside(folder: str, name: str) -> None:
 
 
 def tokenizer_folder(name: str) -> str:
-    """Return the folder tokenizer/ of a finished dataset, or any other name unchanged."""
+    """Return the path of the folder `tokenizer` if `name` is a finished dataset's folder, else `name`."""
     folder, inner = os.path.expanduser(name), os.path.join(name, "tokenizer")
     is_dataset = os.path.isfile(os.path.join(folder, "manifest.json")) and os.path.isdir(os.path.expanduser(inner))
     return inner if is_dataset else name
@@ -174,7 +173,7 @@ def _nearest(path: str) -> str | None:
 
 
 def common_folder(paths: Sequence[str]) -> str:
-    """Return the deepest folder that contains all paths or URLs."""
+    """Return the deepest folder that contains all paths or URLs; '' if there is none."""
     split = [posixpath.dirname(path).split("/") for path in paths]
     shared = itertools.takewhile(lambda parts: len(set(parts)) == 1, zip(*split, strict=False))
     return "/".join(parts[0] for parts in shared)

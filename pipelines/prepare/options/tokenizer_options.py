@@ -1,13 +1,13 @@
 """Options of `prep-tfrecords tokenizer`."""
 
 import dataclasses
-from typing import Literal
+from typing import Any, Literal
 
 from pipelines.option_fields import check, option, require_taken
-from pipelines.prepare.options import paths
 from pipelines.prepare.options.addresses import ADDRESS
-from pipelines.prepare.options.bucket_lengths import MOST_TOKENS
 from pipelines.prepare.options.config import WORKERS, SourceConfig
+from pipelines.prepare.options.layout_config import LENGTH
+from pipelines.prepare.options.paths import read_template
 from tfrecord_io.errors import ConfigError
 
 Kind = Literal["unigram", "bpe", "byte-bpe", "wordpiece"]
@@ -21,8 +21,7 @@ STYLES_OF: dict[Kind, tuple[Style, ...]] = {
     "wordpiece": ("bert",),
 }
 _WITH_CASE_OPTION: tuple[Style, ...] = ("bert", "albert")
-_MOST_VOCABULARY = 1 << 22
-_OTHER_NUMBER = "give a number within these bounds"
+_VOCABULARY: dict[str, Any] = {"least": 1, "most": 1 << 22, "remedy": "give a number within these bounds"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -32,9 +31,7 @@ class TokenizerRequest:
     source: SourceConfig
     output: str = option(f"Folder or {ADDRESS} address of the tokenizer.", flags="--output -o", metavar="DIR")
     kind: Kind = option("Algorithm that splits words into tokens.")
-    vocab_size: int = option(
-        "Number of tokens, including special ones.", least=1, most=_MOST_VOCABULARY, remedy=_OTHER_NUMBER
-    )
+    vocab_size: int = option("Number of tokens, including special ones.", **_VOCABULARY)
     style: Style | None = option(
         "Model whose normalizer, special tokens and rows are used. Default: bert for wordpiece, gpt2 for byte-bpe, "
         "llama for bpe, albert for unigram.",
@@ -46,12 +43,8 @@ class TokenizerRequest:
     min_frequency: int = option(
         "Minimum number of times that a merged pair occurs.", 0, least=0, taken_with=("bpe", "byte-bpe", "wordpiece")
     )
-    max_length: int | None = option(
-        "Maximum number of tokens in a row. Default: the style's.", None, least=1, most=MOST_TOKENS
-    )
-    chat_template: str | None = option(
-        "File with a chat template in Jinja.", None, metavar="FILE", parse=paths.read_template
-    )
+    max_length: int | None = option("Maximum number of tokens in a row. Default: the style's.", None, **LENGTH)
+    chat_template: str | None = option("File with a chat template in Jinja.", None, metavar="FILE", parse=read_template)
     lowercase: bool | None = option(
         "Lowercase texts, or keep their case, for bert and albert. Default: lowercase.",
         None,

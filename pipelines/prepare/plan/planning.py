@@ -21,6 +21,7 @@ from pipelines.prepare.options.config import Compression, LayoutConfig
 from pipelines.prepare.sources.columns.extraction import ColumnPlan
 from pipelines.prepare.sources.parquet.groups import Pieces
 from pipelines.prepare.sources.rows.reading import SplitSource
+from pipelines.prepare.tokenize.ragged import offsets_of
 from tfrecord_io.format import record_index
 from tfrecord_io.manifest import TokenizerFacts
 from tfrecord_io.schema import Schema
@@ -32,14 +33,18 @@ MAX_BLOCK_ROWS = 4_000
 _BLOCKS_PER_SHARD = 32
 # Runs of neighbouring blocks per shard, for the Hub, which limits requests: about one per run.
 _RUNS_PER_SHARD = 5
-_BLOCKS_AT_ONCE = 1 << 18
+
 # Maximum size of a block, as a multiple of the predicted size of that many average rows.
 ROOM = 2.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ShardSpec:
-    """Everything, except the rows, that determines the bytes of shards. `length`: tokens of the longest record."""
+    """Everything, except the rows, that determines the bytes of shards.
+
+    `columns`: the source columns to read. `schema`: the records' features. `length`: number of tokens in the longest
+    record. `facts`: the tokenizer's entry in the manifest. `shuffle`: whether records are in random order.
+    """
 
     columns: ColumnPlan
     schema: Schema
@@ -52,11 +57,11 @@ class ShardSpec:
 
     @property
     def index_stride(self) -> int | None:
-        """Number of records per offset in a shard's index; None for compressed shards."""
+        """Number of records per offset in a shard's index; None for compressed shards, which have no index."""
         return record_index.STRIDE if self.compression == "none" else None
 
     def form(self) -> dict[str, Any]:
-        """Return the facts about the records' format for the job's fingerprint."""
+        """Return the features of the records and a digest of the class names, as JSON values for the fingerprint."""
         features = [dataclasses.asdict(feature) for feature in self.schema.features]
         names = json.dumps(self.columns.label_names).encode()
         return {
@@ -65,15 +70,15 @@ class ShardSpec:
         }
 
     def schema_of(self, length: int | None) -> Schema:
-        """Return the schema of records with `length` tokens; None if all records have the same length."""
+        """Return the schema of records with `length` tokens. None: the schema if all records have the same length."""
         return self.schema if length is None else self.schema.with_row_length(length)
 
 
 @dataclasses.dataclass(frozen=True)
 class Blocks:
-    """N blocks of consecutive rows. `starts`, `stops` int64 [N]: the rows [start, stop) of each block.
+    """N blocks of consecutive rows of a split. `starts`, `stops` int64 [N]: the rows [start, stop) of each block.
 
-    `predicted_bytes` float64 [N]: output size.
+    `predicted_bytes` float64 [N]: predicted size of each block's records.
     """
 
     starts: np.ndarray
@@ -88,9 +93,9 @@ class Blocks:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ShardTask:
-    """Unit of work: make shard `index` of `count` from `num_rows` rows.
+    """Unit of work: make shard `index` of `count` from `num_rows` rows of a split.
 
-    `pieces`: the rows' places in reading order; None until `plan_files.task_of` looks them up.
+    `pieces`: where these rows are, in reading order; None until `plan_files.task_of` looks them up.
     """
 
     split: str
@@ -101,7 +106,7 @@ class ShardTask:
 
     @property
     def row_ranges(self) -> RowRanges:
-        """Row ranges [start, stop) in reading order."""
+        """The task's rows as ranges [start, stop) of row numbers, in reading order."""
         pieces = self.located
         return tuple((start, stop) for start, stop in _merged(pieces.starts, pieces.starts + pieces.counts).tolist())
 
@@ -116,8 +121,8 @@ class ShardTask:
 class SplitPlan:
     """Plan of one split. Its shards contain the rows `ranges` of `source_split`; shard i has `rows[i]` of them.
 
-    `tasks_before`: tasks of the build and the appends before this one. `spans` int64 [n, 2]: the row ranges of all
-    shards; None for a plan read from its file.
+    `predicted_bytes`: predicted size of all shards. `tasks_before`: number of tasks of the build and earlier appends.
+    `spans` int64 [n, 2]: the row ranges of all shards, one shard after another; None for a plan read from its file.
     """
 
     split: str
@@ -134,7 +139,7 @@ class SplitPlan:
 
     @property
     def tasks_after(self) -> int:
-        """Number of tasks of the build and all appends, such as the 12 in `00003-of-00012`."""
+        """Number of tasks of the build and all appends so far, such as the 12 in `00003-of-00012`."""
         return self.tasks_before + self.num_shards
 
     @functools.cached_property
@@ -144,12 +149,12 @@ class SplitPlan:
         return np.searchsorted(ends, np.cumsum([0, *self.rows]), "right")
 
     def spans_of(self, first: int, last: int) -> np.ndarray:
-        """Return the row ranges of the shards [first, last), int64 [n, 2]."""
+        """Return the row ranges of the shards `first` to `last` - 1, int64 [n, 2]."""
         assert self.spans is not None, "a new plan has spans"
         return self.spans[self._offsets[first] : self._offsets[last]]
 
     def tasks(self) -> list[ShardTask]:
-        """Return one task per shard, with `pieces` still None."""
+        """Return one task per shard. Their `pieces` are None."""
         return [
             ShardTask(split=self.split, index=index, count=self.tasks_after, num_rows=rows)
             for index, rows in enumerate(self.rows, start=self.tasks_before)
@@ -157,19 +162,19 @@ class SplitPlan:
 
 
 def split_seed(split: str) -> int:
-    """Return a split's part of a random seed, which depends only on the split's name."""
+    """Return a number for the split `split`, which makes random seeds differ between splits."""
     return zlib.crc32(split.encode())
 
 
 def block_rows(*, row_bytes: float, shard_bytes: int) -> int:
-    """Return the maximum number of rows in a block. `row_bytes`: average output size."""
+    """Return the maximum number of rows in a block. `row_bytes`: mean size of a row's records."""
     return int(min(MAX_BLOCK_ROWS, max(1, shard_bytes / (_BLOCKS_PER_SHARD * max(row_bytes, 1.0)))))
 
 
 def cut_rows(numbers: np.ndarray, weights: np.ndarray, *, rows: int, row_bytes: float) -> Blocks:
-    """Cut rows into blocks. `numbers` int64 [n]: row numbers. `weights` [n]: predicted bytes.
+    """Cut N rows into blocks of at most `rows` rows. `numbers` int64 [N]: row numbers. `weights` [N]: predicted bytes.
 
-    A block has at most `rows` rows. It ends earlier at about `ROOM` times the predicted size of that many average rows.
+    A block ends earlier at about `ROOM` times the size of `rows` average rows. `row_bytes`: size of an average row.
     """
     limit = max(ROOM * rows * row_bytes, 1.0)
     before = np.concatenate([[0.0], np.cumsum(weights)[:-1]])
@@ -184,9 +189,9 @@ def cut_rows(numbers: np.ndarray, weights: np.ndarray, *, rows: int, row_bytes: 
 
 
 def runs_of(blocks: Blocks, files: np.ndarray, *, shard_bytes: int) -> np.ndarray:
-    """Divide each file's blocks into runs of about equal size. Return each run's first block, int64 [R].
+    """Divide the blocks into runs of about equal size, each inside a file. Return the index of each run's first block.
 
-    `files` int64 [N]: the file that contains each block.
+    `files` int64 [N]: the index of the file that contains each block. The result is int64 [R].
     """
     first = np.flatnonzero(np.diff(files, prepend=-1))
     ends = np.cumsum(np.maximum(blocks.predicted_bytes, 1e-9))
@@ -198,38 +203,27 @@ def runs_of(blocks: Blocks, files: np.ndarray, *, shard_bytes: int) -> np.ndarra
 
 
 def plan_split(
-    blocks: Blocks,
-    split: SplitSource,
-    *,
-    shard_bytes: int,
-    seed: int,
-    shuffle: bool,
-    runs: np.ndarray | None = None,
+    blocks: Blocks, split: SplitSource, *, shard_bytes: int, seed: int, shuffle: bool, runs: np.ndarray | None = None
 ) -> SplitPlan:
-    """Distribute the blocks of a split over shards. Every row goes into exactly one shard, and no shard is empty.
+    """Distribute the rows of a split's blocks over shards of about `shard_bytes`. No shard is empty.
 
-    `runs`: the result of `runs_of`, to shuffle whole runs instead of single blocks.
+    Every row goes into exactly one shard. `runs`: the result of `runs_of`, to shuffle whole runs of blocks; None to
+    shuffle single blocks.
     """
     order = np.arange(len(blocks.starts) if runs is None else len(runs), dtype=np.int32)  # half the memory of int64
     if shuffle:
         np.random.default_rng([seed, split_seed(split.name)]).shuffle(order)
     if runs is not None:
-        count = len(blocks.starts)
-        sizes, first = np.diff(runs, append=count)[order], runs[order]
-        order = np.arange(count, dtype=np.int32)
+        sizes, first = np.diff(runs, append=len(blocks.starts))[order], runs[order]
+        order = np.arange(len(blocks.starts), dtype=np.int32)
         order += np.repeat((first - (np.cumsum(sizes) - sizes)).astype(np.int32), sizes)
-    rows = np.zeros(len(order) + 1, np.int64)
-    rows[1:] = blocks.stops[order]
-    rows[1:] -= blocks.starts[order]
-    np.cumsum(rows, out=rows)
-    weights = np.zeros(len(rows))
-    np.take(blocks.predicted_bytes, order, out=weights[1:], mode="clip")  # the default mode would make a copy
-    total = float(weights[1:].sum())
+    rows = offsets_of((blocks.stops - blocks.starts)[order])
+    weights = blocks.predicted_bytes[order]
+    total = float(weights.sum())
     low = max(1, int(total // shard_bytes))
     nearest = min((low, low + 1), key=lambda candidate: abs(total / candidate / shard_bytes - 1.0))
     num_shards = 1 if total <= shard_bytes else min(nearest, int(rows[-1]))
     cuts = _cut_positions(rows, weights, count=num_shards)
-    del weights
     return SplitPlan(
         split=split.name,
         source_split=split.source_split,
@@ -244,10 +238,9 @@ def plan_split(
 def _cut_positions(rows: np.ndarray, weights: np.ndarray, *, count: int) -> np.ndarray:
     """Return `count` + 1 increasing row positions that divide the weights equally.
 
-    `rows` [N + 1]: the number of rows before each block. `weights` [N + 1]: 0, then the blocks' weights; overwritten.
+    `rows` [N + 1]: the number of rows before each block. `weights` [N]: the blocks' weights.
     """
-    np.maximum(weights[1:], 1e-9, out=weights[1:])
-    total = np.cumsum(weights, out=weights)
+    total = np.concatenate([[0.0], np.cumsum(np.maximum(weights, 1e-9))])
     wanted = np.linspace(0.0, total[-1], count + 1)
     cuts = np.rint(np.interp(wanted, total, rows)).astype(np.int64)
     # Keep at least one row between neighbouring cuts.
@@ -257,25 +250,15 @@ def _cut_positions(rows: np.ndarray, weights: np.ndarray, *, count: int) -> np.n
 
 
 def _spans(starts: np.ndarray, order: np.ndarray, rows: np.ndarray, cuts: np.ndarray, *, ascending: bool) -> np.ndarray:
-    spans = np.empty((len(order) + len(cuts), 2), np.int64)
-    count = 0
-    step = max(1, _BLOCKS_AT_ONCE * len(cuts) // len(order))
-    for first in range(0, len(cuts) - 1, step):
-        part = cuts[first : first + step + 1]
-        low, high = np.searchsorted(rows, part[0], "right") - 1, np.searchsorted(rows, part[-1], "left")
-        begins = np.union1d(rows[low:high], part[:-1])
-        begins = begins[begins >= part[0]]
-        block = np.searchsorted(rows[low:high], begins, "right") - 1 + low
-        shard = np.searchsorted(part, begins, "right")
-        lows = starts[order[block]] + begins - rows[block]
-        highs = lows + np.diff(begins, append=part[-1])
-        if ascending:
-            by_row = np.lexsort((lows, shard))
-            lows, highs = lows[by_row], highs[by_row]
-        merged = _merged(lows, highs, owners=shard)
-        spans[count : count + len(merged)] = merged
-        count += len(merged)
-    return spans[:count]
+    begins = np.union1d(rows[:-1], cuts[:-1])
+    block = np.searchsorted(rows, begins, "right") - 1
+    shard = np.searchsorted(cuts, begins, "right")
+    lows = starts[order[block]] + begins - rows[block]
+    highs = lows + np.diff(begins, append=cuts[-1])
+    if ascending:
+        by_row = np.lexsort((lows, shard))
+        lows, highs = lows[by_row], highs[by_row]
+    return _merged(lows, highs, owners=shard)
 
 
 def _merged(starts: np.ndarray, stops: np.ndarray, owners: np.ndarray | None = None) -> np.ndarray:

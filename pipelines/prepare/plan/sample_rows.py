@@ -1,8 +1,8 @@
 """Sample rows of a split. Row groups are decoded whole, so a few groups are read, and runs of their rows tokenized.
 
-A run has a few neighbouring rows at a random position in a group, and is tokenized up to a limit of bytes. The other
-rows of the groups are only weighed: their bytes of text are counted. The sample depends only on the row groups, the row
-ranges and the seed. docs/design.md has the limits.
+A run has a few neighbouring rows at a random position in a group, and is tokenized up to a limit of bytes. The run's
+other rows are only weighed: their bytes of text are counted. The sample depends only on the row groups, the row ranges
+and the seed. docs/design.md has the limits.
 """
 
 import collections
@@ -48,9 +48,9 @@ _IN_RUN = np.dtype([*((name, np.int64) for name in ("run", "index", "number", "t
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SampleChoice:
-    """Rows to read and rows to tokenize, as ascending ranges [start, stop) of row indices, int64 [n, 2].
+    """Rows to read and rows to tokenize, both int64 [n, 2]: ascending ranges [start, stop) of a split's row indices.
 
-    `whole`: whether every row is read.
+    `whole`: whether every row of the split is read.
     """
 
     read_ranges: np.ndarray
@@ -60,10 +60,11 @@ class SampleChoice:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReadRows:
-    """The K rows that a sample has read, tokenized or not, in reading order.
+    """The K rows of a split that were read for a sample, tokenized or not, in reading order.
 
-    `numbers` int64 [K]: row numbers in the split. `text_bytes` int64 [K]. `reasons` object [K]: why a row cannot be
-    used, or ''. `whole`: whether these are all rows of the split. `refused`: rows that tokenization rejected.
+    `numbers` int64 [K]: row numbers in the source split. `text_bytes` int64 [K]: bytes of text per row. `reasons`
+    object [K]: why a row cannot be used, or ''. `whole`: whether these are all rows of the split. `refused`: rows that
+    tokenization rejected, which are not in `reasons`.
     """
 
     numbers: np.ndarray
@@ -80,10 +81,11 @@ class ReadRows:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SampledRows:
-    """Sample of a split: N tokenized rows in reading order, and M rows of the same runs that were only weighed.
+    """Sample of a split: N tokenized rows in reading order, and M rows of which only the bytes of text were counted.
 
     Arrays are int64 [N], and `weighed_*` int64 [M]. `row_indices`: indices among the split's rows. `tokens`: tokens per
-    row, including cut ones. `records`: records per row, if the layout does not join rows.
+    row before truncation. `records`: records per row, if the layout does not join rows. `encoded`: the tokenized rows.
+    `read`: all rows that were read. `seconds`: time to tokenize. `notes`: lines to print.
     """
 
     row_indices: np.ndarray
@@ -99,7 +101,7 @@ class SampledRows:
 
 
 def read(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource) -> SampledRows:
-    """Read and tokenize a sample of the split.
+    """Read and tokenize a sample of the rows of `split`.
 
     Raises: RowsRejectedError if no row can be used; TokenizerError if the engine and the reference tokenizer disagree.
     """
@@ -123,9 +125,7 @@ def _no_usable_row(
     causes = ", ".join(f"{words_of(reason)} in {count:,}" for reason, count in sorted(reasons.items()))
     if first := next((row for row in refused if row.detail), None):
         causes += f"; {split}[{first.row}]: {first.detail}"
-    remedy = remedy_of(reasons) or (
-        f"check {columns.flags}, and that a --filter leaves rows, or choose another --split"
-    )
+    remedy = remedy_of(reasons) or f"check {columns.flags}, and that a --filter leaves rows, or choose another --split"
     if reasons and all(reason.startswith("label_") for reason in reasons):
         remedy = "choose the splits that have labels with --split, and build this split alone without --label-column"
     if reasons and set(reasons) <= {HELD_OUT, NOT_HELD_OUT}:
@@ -141,9 +141,8 @@ def _collect(spec: ShardSpec, split: SplitSource, choice: SampleChoice) -> tuple
     starts, stops = choice.tokenized_ranges.T
     spans = choice.read_ranges.tolist()
     every_index = np.concatenate([np.arange(first, last) for first, last in spans])
-    for first, batch in split.read(
-        [part for span in spans for part in in_ranges(span, split.ranges)], spec.columns.names
-    ):
+    ranges = [part for span in spans for part in in_ranges(span, split.ranges)]
+    for first, batch in split.read(ranges, spec.columns.names):
         numbers, text_bytes = first + np.arange(batch.num_rows), text_bytes_of(batch, spec.columns.content)
         why, row_indices = validate(batch, spec.columns), every_index[done : done + batch.num_rows]
         parts.append((numbers, text_bytes, why))
@@ -204,7 +203,7 @@ def _tokenize(
 
 
 def choices(spec: ShardSpec, split: SplitSource) -> Iterator[SampleChoice]:
-    """Yield a choice of rows to read, then larger choices in case filters leave no row."""
+    """Yield a random choice of rows to read and tokenize, then larger choices, for use if filters leave no row."""
     share = split.reader.share
     times, larger = min(_MOST_TIMES, math.ceil(1 / share)), 1
     covered = cover(split.groups.ends, split.ranges)
@@ -233,7 +232,10 @@ def _choose(spec: ShardSpec, split: SplitSource, covered: Cover, *, times: int, 
 
 
 def _groups(covered: Cover, stored: np.ndarray, *, limit: float, most: int, seed: tuple[int, int]) -> np.ndarray:
-    """Draw a random row from each of up to `most` equal parts of a split; return their groups, up to `limit` bytes."""
+    """Draw a random row from each of `most` equal parts of a split, or of fewer; return the indices of their groups.
+
+    There are fewer parts if the groups would exceed `limit` bytes in total. `stored` [N]: the groups' bytes.
+    """
     ends = covered.ends
     count = min(most, len(covered))
     while True:

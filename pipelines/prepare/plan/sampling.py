@@ -43,8 +43,8 @@ _RECORD = np.dtype([*((name, np.int64) for name in ("size", "tokens", "positions
 class SizeModel:
     """Predicts a row's output bytes: a function of its text bytes, times a factor that depends on its row index.
 
-    The function is linear between the points (`text_bytes`, `output_bytes`), the factor between (`row_indices`,
-    `factors`).
+    Both are piecewise linear: the function has the points (`text_bytes`, `output_bytes`), and the factor has the points
+    (`row_indices`, `factors`).
     """
 
     text_bytes: np.ndarray
@@ -53,15 +53,15 @@ class SizeModel:
     factors: np.ndarray = dataclasses.field(default_factory=lambda: np.ones(1))
 
     def __call__(self, text_bytes: np.ndarray, row_indices: np.ndarray) -> np.ndarray:
-        """Return the predicted output bytes of N rows, float64 [N]."""
+        """Return the predicted output bytes of N rows, float64 [N], from their text bytes and indices, both [N]."""
         along = np.interp(text_bytes, self.text_bytes, self.output_bytes)
         return along * np.interp(row_indices, self.row_indices, self.factors)
 
     def of_groups(self, text_bytes: np.ndarray, groups: np.ndarray) -> SizeModel:
-        """Return a model for whole row groups: from the mean text bytes of a group's rows to their mean output bytes.
+        """Return a model that predicts the mean output bytes of a row group's rows from their mean text bytes.
 
-        The spread within groups matters if rows are cut. It comes from K rows with their `text_bytes` and `groups`,
-        [K].
+        The spread of lengths in groups matters if rows are cut. It comes from a sample of K rows: `text_bytes` [K], and
+        `groups` [K], the index of each row's group.
         """
         _, owner = np.unique(groups, return_inverse=True)
         means = np.maximum(np.bincount(owner, weights=text_bytes) / np.bincount(owner), 1e-3)
@@ -75,11 +75,12 @@ class SizeModel:
 class Sample:
     """Measurements of a split's sample.
 
-    `row_bytes`, `record_bytes`: mean output size of a row and of a record. `row_tokens` int64 [N]: tokens per row,
-    including special and cut ones. `side_tokens`: for preference pairs, tokens of the prompt with each answer.
-    `num_tokens`, `output_bytes`: totals of all records. `padding`: share of positions without a token; None if the
-    layout joins rows. `length_shares`: share of bytes per record length. `fim`: rows by kind of fill-in-the-middle.
-    `labels` int64: distinct labels; empty if they have names or fractions.
+    `sizes`: predicts output bytes of other rows. `row_bytes`, `record_bytes`: mean output size of a row and of a
+    record. `row_tokens` int64 [N]: tokens per row, including special ones, before truncation. `side_tokens`: for
+    preference pairs, tokens of the prompt with each answer. `num_tokens`, `output_bytes`: totals of the sample's
+    records. `padding`: fraction of a record that is padding; None if the layout joins rows. `seconds`: time to make the
+    records. `length_shares`: fraction of bytes per record length. `fim`: rows of the split by kind of
+    fill-in-the-middle. `labels` int64: distinct labels; empty if they have names or fractions.
     """
 
     sizes: SizeModel
@@ -101,7 +102,7 @@ class Sample:
 def row_lengths(
     spec: ShardSpec, encoder: BatchEncoder, splits: Mapping[str, SplitSource]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the tokens of each sampled row of all splits, int64 [N], and how many rows it represents, float64 [N].
+    """Sample all splits. Return tokens per sampled row, int64 [N], and how many rows each represents, float64 [N].
 
     Raises: RowsRejectedError if no sampled row can be used.
     """
@@ -122,7 +123,7 @@ def row_lengths(
 
 
 def measure(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource) -> Sample:
-    """Tokenize a sample of the split, and measure its records. Raises: as `sample_rows.read`."""
+    """Tokenize a sample of a split's rows, make records from it, and measure them. Raises: as `sample_rows.read`."""
     rows = sample_rows.read(spec, encoder, split)
     began = time.perf_counter()
     layout = layout_of(spec.layout)
@@ -245,9 +246,10 @@ def _bytes_of_joined_rows(spec: ShardSpec, rows: SampledRows, laid_out: np.ndarr
 
 
 def fit(text_bytes: np.ndarray, output_bytes: np.ndarray, row_indices: np.ndarray, *, rising: bool) -> SizeModel:
-    """Fit a `SizeModel` to N sampled rows in reading order. All arrays are [N].
+    """Return the `SizeModel` that fits N sampled rows in reading order. All arrays are [N].
 
-    `rising`: beyond the longest sampled row, predicted output is proportional to text; otherwise it is constant.
+    `rising`: for texts longer than the longest sampled one, predicted output is proportional to the text's length;
+    otherwise it is constant.
     """
     order = np.argsort(text_bytes, kind="stable")
     # Points are dense where there are many rows or much text: a few long rows may hold half of it.

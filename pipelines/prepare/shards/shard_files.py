@@ -43,10 +43,11 @@ def write(
     expected: Shard | None,
     progress: Progress,
 ) -> Shard:
-    """Write one shard: the rows of a task that have the same record length. Return its manifest entry.
+    """Write one shard, with the records of `builder`, and its indexes. Return its manifest entry.
 
-    `ledger`: counts of rows and tokens, without the counts of `builder`. `versions`: see `storage.versions`.
-    `expected`: the earlier entry of a shard that is made again.
+    `rng`: shuffles the records; None keeps their order. `ledger`: counts of rows read, rejected and filtered.
+    `versions`: result of `storage.versions`. `expected`: manifest entry of a shard that is made again, to compare; None
+    for a new shard.
 
     Raises: OutputError if the file cannot be written, has no record, differs from `expected`, or was written by another
     job; LedgerError if the counts of rows do not add up. An existing file then stays unchanged.
@@ -108,14 +109,17 @@ def _pieces(
 
 
 def delete(job: Job, name: str, *, versions: Mapping[str, int]) -> None:
-    """Delete the shard file and indexes of an earlier attempt. `versions`: by path; 0 if a file does not exist."""
+    """Delete the shard file `name` and its indexes, if an earlier attempt wrote them.
+
+    `versions`: result of `storage.versions`.
+    """
     for path in paths(job, name):
         if versions.get(path) != 0:
             storage.delete(path, inside=job.root)
 
 
 def paths(job: Job, name: str) -> tuple[str, ...]:
-    """Return the paths of a shard file and its indexes."""
+    """Return the paths of the shard file `name` and of its indexes."""
     return tuple(storage.join(job.root, file) for file in (name, *_indexes(job, name).names))
 
 
@@ -137,11 +141,8 @@ def _check(shard: Shard, expected: Shard | None) -> None:
             remedy="please report this with the plan in .prep/",
         )
     if expected is not None and shard != expected:
-        changed = [
-            f"{field.name} {getattr(shard, field.name)}, expected {getattr(expected, field.name)}"
-            for field in dataclasses.fields(Shard)
-            if getattr(shard, field.name) != getattr(expected, field.name)
-        ]
+        before, now = vars(expected), vars(shard)
+        changed = [f"{name} {now[name]}, expected {before[name]}" for name in now if now[name] != before[name]]
         raise OutputError(
             f"{expected.name}: when this shard was made again, it had {'; '.join(changed)}; the file was not changed",
             remedy=NOT_REPRODUCED_REMEDY,

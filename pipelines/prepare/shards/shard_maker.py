@@ -1,7 +1,5 @@
 """Make the shards of a job's tasks with any runner."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import pickle
@@ -44,11 +42,11 @@ def make(
     workers: int | None,
     progress: Progress,
 ) -> None:
-    """Make the shards of the tasks `keys` on a runner, then call `finish` on the same runner.
+    """Make the shards of the tasks with these keys on `runner`, then call `finish` there.
 
-    `encoder` is unusable afterwards if other processes make the shards. `task_bytes`: the approximate size of a shard.
-    If a chat template takes too long in a worker, this process makes the shard again, with one child process per
-    conversation, to identify the row.
+    `encoder`: the job's encoder, unusable afterwards if other processes make the shards. `task_bytes`: approximate size
+    of a shard. `workers`: maximum number of processes; None for a default. If a chat template takes too long in a
+    worker, this process makes the shard again, with one child process per conversation, to identify the row.
 
     Raises: PrepError if a worker process died; errors of `shard_writer.write` and of the runner.
     """
@@ -89,7 +87,7 @@ def _packed(encoder: BatchEncoder) -> bytes:
 
 
 class ShardMaker:
-    """Callable that makes the shard of a task. The first call in a process opens the encoder.
+    """Callable that makes the shards of one task. The first call in a process opens the encoder.
 
     Several threads of a Beam worker may call it at once: one call runs per core, or only one if the encoder holds
     Python's interpreter lock.
@@ -98,7 +96,10 @@ class ShardMaker:
     def __init__(
         self, job: Job, threads: int = 1, pickled: bytes = b"", *, encoder: BatchEncoder | None = None
     ) -> None:
-        """Use `encoder` in this process. Other processes unpickle `pickled`, or open an encoder if it is empty."""
+        """Use `encoder` in this process; if it is None, unpickle `pickled`; if that is empty, open the job's encoder.
+
+        `threads`: number of threads per shard.
+        """
         self._job, self._threads, self._pickled, self._encoder = job, threads, pickled, encoder
         self._opening, self._slots = threading.Lock(), threading.BoundedSemaphore(cores())
 
@@ -106,7 +107,7 @@ class ShardMaker:
         return ShardMaker, (self._job, self._threads, self._pickled)
 
     def __call__(self, key: TaskKey, progress: Progress) -> dict[str, int]:
-        """Make the task's shard, unless it has a receipt. Return its counts.
+        """Make the shards of the task with this key, unless it has a valid receipt. Return counts by name.
 
         Raises: as `shard_writer.write`; PrepError if the memory limit is exceeded.
         """
@@ -123,7 +124,7 @@ class ShardMaker:
         return _counts(receipt)
 
     def prepare(self) -> None:
-        """Open the encoder before this process is forked, unless that would open a storage client."""
+        """Open the encoder before this process is forked, unless that would open a client of remote storage."""
         if not any(split.reader.functions for split in self._job.splits.values()):
             imports.start_worker()  # no imports of libraries that user functions may need
         if self._pickled or storage.local_path(self._job.root) is not None:
@@ -143,7 +144,7 @@ class ShardMaker:
             return self._encoder
 
     def failed(self, key: TaskKey, how: str, instead: str) -> PrepError:
-        """Return the error for a shard that cannot be made. `how`: the cause. `instead`: options to try next time."""
+        """Return the error for a task whose shards cannot be made. `how`: the cause. `instead`: options to try."""
         name = self._job.shard_name(plan_files.task_of(self._job, key))
         return PrepError(f"{name}: {how}", remedy=_REMEDY.format(instead))
 

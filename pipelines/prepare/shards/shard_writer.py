@@ -5,7 +5,6 @@ Random numbers depend only on (seed, split, shard) or (seed, split, row), so the
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,13 +14,13 @@ from pipelines.prepare.dataset import receipts, reservation
 from pipelines.prepare.dataset.job import Job, rejected_path
 from pipelines.prepare.dataset.rejected_rows import RejectedRows
 from pipelines.prepare.layouts import BatchEncoder, Builder, Encoded, crosscheck
-from pipelines.prepare.plan.planning import MAX_BLOCK_ROWS, ShardSpec, ShardTask, split_seed
+from pipelines.prepare.plan.planning import MAX_BLOCK_ROWS, ShardTask, split_seed
 from pipelines.prepare.process import memory
 from pipelines.prepare.process.cores import cores
 from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.process.threads import ordered_map
 from pipelines.prepare.shards import shard_files
-from pipelines.prepare.sources.columns.extraction import Rows, extract, text_bytes_of
+from pipelines.prepare.sources.columns.extraction import ColumnPlan, Rows, extract, text_bytes_of
 from pipelines.prepare.sources.parquet.groups import Pieces
 from pipelines.prepare.sources.rows.unused_rows import RejectedRow, remedy_of
 from tfrecord_io.errors import LedgerError, OutputError, RowsRejectedError
@@ -43,9 +42,10 @@ def write(
     progress: Progress | None = None,
     threads: int | None = None,
 ) -> receipts.Receipt:
-    """Write a task's shards, one per record length, and its receipt. `threads`: by default one per core.
+    """Write the shards of a task, one per record length, and its receipt. Return the receipt.
 
-    `expected`: the earlier manifest entries of shards that are made again.
+    `expected`: manifest entries of shards that are made again, to compare; None for new shards. `threads`: number of
+    threads; None for one per core.
 
     Raises: as `shard_files.write`; SourceError if the rows cannot be read; TokenizerError if the tokenizer fails on a
     row, or if the engine's tokens differ from the reference tokenizer's; RowsRejectedError if a row cannot be used and
@@ -80,19 +80,22 @@ def write(
 
 
 def shuffle_rng(job: Job, task: ShardTask, *, length: int | None = None) -> np.random.Generator | None:
-    """Return the generator that shuffles a shard's rows (`shard_rng`); None if the job does not shuffle."""
+    """Return the random generator that shuffles a task's shard (see `shard_rng`); None if the job does not shuffle."""
     return shard_rng(job.spec.seed, split=task.split, index=task.index, length=length) if job.spec.shuffle else None
 
 
 def shard_rng(seed: int, *, split: str, index: int, length: int | None = None) -> np.random.Generator:
-    """Return the generator that shuffles a shard's rows. `length`: its record length; None if all are equal."""
+    """Return the random generator that shuffles the rows of shard `index` of a split.
+
+    `length`: the shard's record length; None if all records have the same.
+    """
     return np.random.default_rng([seed, split_seed(split), index, *(() if length is None else (length,))])
 
 
 def batches(
     job: Job, split: str, pieces: Pieces, *, num_bytes: int = _BATCH_BYTES
 ) -> Iterator[tuple[np.ndarray, pa.RecordBatch]]:
-    """Yield batches of a split's rows: the row numbers, int64 [N], and the rows.
+    """Yield the rows at `pieces` of a split in batches: the row numbers, int64 [N], and the rows.
 
     A batch has one row, or about `num_bytes` of text. Small batches are joined, because each one costs a millisecond.
     The number of rows is limited too, because kept columns may be much larger than the texts.
@@ -122,7 +125,7 @@ def _joined(parts: Sequence[tuple[np.ndarray, pa.RecordBatch]]) -> tuple[np.ndar
 
 
 def unusable_row(row: RejectedRow, task: ShardTask) -> RowsRejectedError:
-    """Return the error for an unusable row in a job that allows none (--max-error-rate 0)."""
+    """Return the error that ends a job with --max-error-rate 0 at its first unusable row."""
     return RowsRejectedError(
         f"{task.split}[{row.row}]: {row.why}; --max-error-rate 0 allows no row that cannot be used",
         remedy=f"{remedy_of({row.reason: 1}) or 'correct or filter such rows'}, or allow a share of them with "
@@ -150,10 +153,10 @@ class _TaskRows:
             which = crosscheck.chosen(rows.numbers, seed=self._job.spec.seed)
             self.rows_checked += crosscheck.compare(encoder, rows, encoded, which=which, split=split)
             self._builder.add(encoded)
-            if (labels := _unnamed_labels(encoded, self._job.spec)) is not None:
+            if (labels := _unnamed_labels(encoded, self._job.spec.columns)) is not None:
                 known = np.zeros(0, np.int64) if self.labels is None else self.labels
                 self.labels = receipts.with_labels(known, labels)
-            self._reject(source, encoded.reasons, rows.numbers, details=encoded.details)
+            self._reject(source, encoded.reasons, rows.numbers, encoded.details)
             self.progress.add(rows=len(rows), tokens=encoded.num_tokens)
 
     def _usable_batches(self) -> Iterator[tuple[Rows, pa.RecordBatch]]:
@@ -161,19 +164,21 @@ class _TaskRows:
         for numbers, batch in batches(self._job, self._task.split, self._task.located, num_bytes=num_bytes):
             self._rows_in += batch.num_rows
             rows, reasons = extract(batch, self._job.spec.columns, numbers=numbers, split=self._task.split)
-            self._reject(batch, reasons, numbers)
+            self._reject(batch, reasons, numbers, {})
             usable = np.flatnonzero(reasons == "")
             self.progress.add(rows=batch.num_rows - len(usable))
             # `take` is slow for nested values, and usually all rows are usable.
             yield rows, batch if len(usable) == batch.num_rows else batch.take(pa.array(usable))
 
-    def _reject(self, batch: pa.RecordBatch, reasons: np.ndarray, numbers: np.ndarray, **details: Any) -> None:
-        self.rejected.add(batch, reasons, numbers, **details)
+    def _reject(
+        self, batch: pa.RecordBatch, reasons: np.ndarray, numbers: np.ndarray, details: Mapping[int, str]
+    ) -> None:
+        self.rejected.add(batch, reasons, numbers, details)
         if self._job.strict and self.rejected.first:
             raise unusable_row(self.rejected.first[0], self._task)
 
     def write_shards(self, *, versions: Mapping[str, int], expected: tuple[Shard, ...] | None) -> tuple[Shard, ...]:
-        """Write one shard per record length. Delete an earlier attempt's files for lengths without rows."""
+        """Write one shard per record length. Delete an earlier attempt's files for record lengths without rows."""
         task, job = self._task, self._job
         builders = self._builder.by_length()
         lengths = [builder.length for builder in builders]
@@ -216,12 +221,11 @@ class _TaskRows:
         return [first, *(Ledger(rows_in=rows, rows_used=0) for rows in usable[1:])]
 
 
-def _unnamed_labels(encoded: Encoded, spec: ShardSpec) -> np.ndarray | None:
+def _unnamed_labels(encoded: Encoded, columns: ColumnPlan) -> np.ndarray | None:
     """Return the labels or tags of usable rows if they are integers without class names, else None."""
-    columns = spec.columns
-    if columns.label is not None:
-        return encoded.arrays["label"][encoded.reasons == ""] if columns.label.kind == "int" else None
-    if columns.tags is None or columns.tags.kind != "int":
-        return None
-    tags, mask = (encoded.ragged[name] for name in ("tags", "tag_mask"))  # names from the layout `tokens`
-    return tags.ids[(mask.ids > 0) & np.repeat(encoded.usable, tags.lengths)]
+    if columns.label is not None and columns.label.kind == "int":
+        return encoded.arrays["label"][encoded.reasons == ""]
+    if columns.tags is not None and columns.tags.kind == "int":  # the layout `tokens`, which has no label column
+        tags, mask = encoded.ragged["tags"], encoded.ragged["tag_mask"]
+        return tags.ids[(mask.ids > 0) & np.repeat(encoded.usable, tags.lengths)]
+    return None

@@ -23,7 +23,7 @@ _SEGMENTS = ((0, 60), (100, 103))
 def _rejects(columns: dict[str, Any], reasons: list[str], *, first: int = 0) -> RejectedRows:
     rejects = RejectedRows(_SEGMENTS)
     batch = pa.RecordBatch.from_pydict(columns)
-    rejects.add(batch, np.array(reasons, object), np.arange(first, first + len(reasons)))
+    rejects.add(batch, np.array(reasons, object), np.arange(first, first + len(reasons)), {})
     return rejects
 
 
@@ -69,7 +69,7 @@ def test_text_that_is_no_utf8_is_shown_with_its_bytes(tmp_path: Path, kind: pa.D
     raw = pa.array([b"caf\xe9", None], pa.large_binary() if pa.types.is_large_string(kind) else pa.binary())
     batch = pa.RecordBatch.from_arrays([raw.view(kind), pa.array([None, 1])], names=["text", "label"])
     rejects = RejectedRows(_SEGMENTS)
-    rejects.add(batch, np.array(["label_null", "text_null"], object), np.arange(2))
+    rejects.add(batch, np.array(["label_null", "text_null"], object), np.arange(2), {})
     contents = [json.loads(line["content"]) for line in _written(rejects, tmp_path)]
     assert contents == [{"text": "caf\\xe9", "label": None}, {"text": None, "label": 1}]
 

@@ -71,7 +71,7 @@ def test_what_is_no_size_says_how_to_write_one(text: str) -> None:
         (lambda: LayoutConfig(max_length=10**400), r"--max-length of 10\^18 or more, expected at most"),
         (lambda: LayoutConfig(name="seq2seq", target_length=-1), "--target-length -1, expected at least 1"),
         (lambda: LayoutConfig(name="seq2seq", target_length=10**8), "--target-length 100000000, expected at most"),
-        (lambda: LayoutConfig(bucket_lengths="64,1000000000"), "--bucket-lengths 1000000000, expected at most"),
+        (lambda: LayoutConfig(bucket_lengths="64,1000000000"), "--bucket-lengths 64,1000000000, expected at most"),
         (lambda: LayoutConfig(bucket_lengths="-5,64"), "-5,64, expected ascending lengths of at least 1"),
         (lambda: LayoutConfig(stride=-1), "--stride -1, expected at least 0"),
         (lambda: LayoutConfig(stride=64, max_length=64), "--stride 64 with --max-length 64, expected a smaller"),

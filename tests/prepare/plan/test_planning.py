@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.prepare.plan.planning import Blocks, RowRanges, SplitPlan, block_rows, cut_rows, plan_split, runs_of
-from tests.support import seams
 
 
 def _blocks(sizes: Sequence[int], weights: Sequence[float], gaps: Sequence[int] | None = None) -> Blocks:
@@ -102,17 +101,6 @@ def test_shuffled_shards_are_read_in_ascending_order_and_follow_from_the_seed() 
     assert plans[0] == plans[1] != plans[2]
     assert all(list(shard) == sorted(shard) for shard in plans[0])
     assert all(len(shard) > 1 for shard in plans[0])  # from many places
-
-
-@pytest.mark.parametrize("shuffle", [True, False])
-def test_a_plan_is_the_same_however_many_blocks_are_looked_at_at_a_time(
-    monkeypatch: pytest.MonkeyPatch, shuffle: bool
-) -> None:
-    blocks = _blocks([7, 3, 12] * 40, [5.0, 1.0, 9.0] * 40)
-    expected = _shards(_plan(blocks, shard_bytes=20, shuffle=shuffle))
-    for number in (1, 20, 64):
-        seams.put(monkeypatch, blocks_at_once=number)
-        assert _shards(_plan(blocks, shard_bytes=20, shuffle=shuffle)) == expected
 
 
 def test_runs_of_a_files_blocks_stay_together_so_that_a_shard_takes_few_requests() -> None:
