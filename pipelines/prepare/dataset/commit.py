@@ -25,10 +25,9 @@ _log = logging.getLogger(__name__)
 def commit(job: Job, *, items: Mapping[str, Any], identity: Mapping[str, Any], max_error_rate: float) -> Manifest:
     """Write the tokenizer, the TFDS files and, last, the manifest; return the manifest.
 
-    `items`: values that the fingerprint covers, by name. `identity`: the source's. `max_error_rate`: fraction of rows
-    that may be rejected. Splits committed earlier stay in the manifest. An append keeps the previous manifest as
-    `manifest-N.json`. Raises: OutputError if a shard is missing, or another job has written to the folder; LedgerError,
-    as `receipts.to_split` does; RowsRejectedError if too many rows were rejected.
+    `items`: the fingerprint's values by name. `identity`: see `SourceListing.identity`. Splits committed earlier stay
+    in the manifest. An append keeps the previous manifest as `manifest-N.json`. Raises: OutputError if a shard is
+    missing, or another job has written to the folder; LedgerError, as `receipts.to_split` does; RowsRejectedError.
     """
     # Read the versions before the manifest, so that no other job's manifest is replaced.
     tokenizer = {f"tokenizer/{name}": content for name, content in tokenizer_files(job).items()}
@@ -118,10 +117,7 @@ def _remove_copy(job: Job) -> None:
 
 
 def check_error_rate(unused: Mapping[str, UnusedRows], *, rows: Mapping[str, int], limit: float) -> None:
-    """Check that at most the fraction `limit` of all rows that are not filtered is rejected.
-
-    `rows`: number of rows by split. Raises: RowsRejectedError if more rows are rejected.
-    """
+    """Raise RowsRejectedError if more than the share `limit` of unfiltered rows is rejected. `rows`: by split."""
     total, rejected, reasons, named = sum(rows.values()), collections.Counter[str](), [], []
     for split, unused_rows in sorted(unused.items()):
         total -= sum(unused_rows.filtered.values())

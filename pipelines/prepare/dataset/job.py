@@ -1,7 +1,4 @@
-"""Job: one run of `build`, in the form that is sent to workers.
-
-A job holds no tokenizer object, open file, secret or list of files.
-"""
+"""Job: one run of `build`, in a form for workers, without open files, secrets, or the list of source files."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -54,10 +51,7 @@ class Job:
         return self.work_path(task.split, f"receipt-{task.index:05d}-of-{task.count:05d}.json")
 
     def open_encoder(self) -> layouts.BatchEncoder:
-        """Load the tokenizer from the job's work folder, and return the layout's encoder with it.
-
-        Raises: FormatError if the tokenizer's files have changed.
-        """
+        """Return the layout's encoder, with the tokenizer in the work folder. Raises: FormatError if it has changed."""
         spec, tokenizer = self.spec, saved_copy.load(tokenizer_files(self))
         inputs = {"tokenizer": tokenizer, "facts": spec.facts, "length": spec.length, "columns": spec.columns}
         return layouts.open_encoder(spec.layout, **inputs, engine=self.engine, seed=spec.seed)

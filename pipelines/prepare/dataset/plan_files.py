@@ -1,7 +1,6 @@
 """Plan files of a split, in OUT/.prep/FINGERPRINT/SPLIT: the source rows of each shard (see docs/format.md).
 
-A plan file has at most a few megabytes. A worker gets only a task's key (split, index, count), and reads the task's
-rows from a plan file.
+A plan file has at most a few megabytes. Workers get only a task's key (split, index, count), and read its plan file.
 """
 
 import collections
@@ -54,10 +53,7 @@ def key_of(task: ShardTask) -> TaskKey:
 
 
 def write(job: Job, plan: SplitPlan, groups: Groups) -> None:
-    """Write the plan of a split, before its first shard is made. `groups`: the split's row groups.
-
-    Raises: OutputError if another job has written a different plan.
-    """
+    """Write a split's plan, before its first shard is made. Raises: OutputError if another job wrote another plan."""
     groups = _relative(groups, job.root)
     shard_pieces = (len(groups) + len(plan.spans_of(0, plan.num_shards))) / plan.num_shards
     step = max(1, min(_GROUP_SHARDS, int(_GROUP_PIECES / shard_pieces)))
@@ -86,8 +82,7 @@ def write(job: Job, plan: SplitPlan, groups: Groups) -> None:
 def relocate(job: Job, plan: SplitPlan, groups: Groups) -> None:
     """Rewrite the plan files of an earlier run if addresses or versions of the source files in `groups` have changed.
 
-    The fingerprint covers only content, so the files may have moved. Raises: FormatError if the plan is damaged;
-    OutputError if it cannot be written.
+    The fingerprint covers only content, so files may move. Raises: FormatError if the plan is damaged; OutputError.
     """
     stored, groups = _find(job.work_path(plan.split, _FILE)), _relative(groups, job.root)
     assert stored is not None, "the plan was read from this file"
@@ -148,18 +143,12 @@ def read(job: Job, split: str) -> SplitPlan | None:
 
 
 def read_file_rows(root: str, fingerprint: str, split: str) -> np.ndarray:
-    """Return the number of rows in each of the F source files of a split, int64 [F], from its plan.
-
-    Raises: FormatError if the plan is missing or damaged.
-    """
+    """Return the rows in each source file of a split, int64 [F], from its plan. Raises: FormatError without a plan."""
     return np.array(_require(root, fingerprint, split).file_rows, np.int64)
 
 
 def rows_of_shards(root: str, fingerprint: str, split: str) -> Iterator[np.ndarray]:
-    """Yield the row numbers of each shard, int64 [N], in reading order, from the plan of a split.
-
-    Raises: FormatError if the plan is missing or damaged.
-    """
+    """Yield each shard's row numbers in reading order, int64 [N], from the plan. Raises: FormatError without a plan."""
     stored = _require(root, fingerprint, split)
     for index in range(stored.plan.num_shards):
         pieces = stored.pieces(index)

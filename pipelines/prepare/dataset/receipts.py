@@ -32,8 +32,7 @@ class Receipt:
     """Result of the task `index` of a split: its shard, or one shard per record length.
 
     `engine`: the engine's name and version. `rows_checked`: number of rows that the reference engine also tokenized,
-    with the same result. `first_rejected`: at most three rejected rows. `labels`: the distinct integer labels if they
-    have no names (see `with_labels`), else None.
+    with the same result. `labels`: the distinct integer labels if they have no names (see `with_labels`), else None.
     """
 
     fingerprint: Fingerprint

@@ -1,7 +1,4 @@
-"""Rejected rows: count them by reason, name the first ones, and list all of them in a file.
-
-Filtered rows are only counted, because there may be millions.
-"""
+"""Rejected rows: their counts by reason, the first three, and a file that lists all. Filtered rows are only counted."""
 
 import collections
 import dataclasses
@@ -34,10 +31,7 @@ class RejectedContent(RejectedRow):
 
 
 class RejectedRows:
-    """Collects the rejected rows of a task that reads the rows [start, stop) of each of `row_ranges`.
-
-    `rejected`, `filtered`: numbers of rows by reason. `first`: the first three rejected rows.
-    """
+    """Collects a task's rejected rows. `rejected`, `filtered`: counts by reason. `row_ranges`: rows the task reads."""
 
     def __init__(self, row_ranges: RowRanges) -> None:
         self.rejected, self.filtered = collections.Counter[str](), collections.Counter[str]()
@@ -66,11 +60,7 @@ class RejectedRows:
             self._lines.write((json.dumps(line, ensure_ascii=False) + "\n").encode())
 
     def write(self, path: str, *, inside: str | None = None, replacing: int | None = None) -> None:
-        """Write the rejected rows to `path` as JSON lines, or delete an earlier file if there are no such rows.
-
-        `inside`: folder that must contain the file. `replacing`: version of the earlier file, 0 if there is no file;
-        see `storage.write_atomic`.
-        """
+        """Write the rows to `path` as JSON lines; without rows, delete the file. See `storage.write_atomic`."""
         if self._lines.tell():
             self._lines.seek(0)
             chunks = iter(lambda: self._lines.read(_MOST_LINE_BYTES), b"")
@@ -80,10 +70,7 @@ class RejectedRows:
 
 
 def read(path: str) -> Iterator[RejectedContent]:
-    """Yield the rejected rows in a file that `RejectedRows.write` wrote.
-
-    Raises: FileNotFoundError; FormatError if the file is damaged; OutputError if it cannot be read.
-    """
+    """Yield the rows in a file of rejected rows. Raises: FileNotFoundError; FormatError if damaged; OutputError."""
     with storage.read_stream(path) as stream:
         while line := stream.readline(_MOST_LINE_BYTES):
             try:

@@ -1,7 +1,4 @@
-"""Reserve the output folder for a job: check that the job may write there, write its claim, delete leftovers.
-
-docs/format.md lists the files in OUT/.prep/.
-"""
+"""Reserve the output folder for a job: check it, claim it, delete leftovers. docs/format.md lists the files."""
 
 import contextlib
 import json
@@ -28,10 +25,9 @@ INGESTED = "rows-"
 def check(root: str, *, items: Mapping[str, Any] | None, overwrite: bool, former: Manifest | None = None) -> None:
     """Check that a job may write to the output folder `root`, without changing anything.
 
-    `items`: the values that the job's fingerprint covers, by name; None if not yet known. `former`: manifest of the
-    finished dataset to append to; None if the job appends to none. `overwrite`: the job will replace a dataset in
-    `root`, or an unfinished append. Raises: FingerprintMismatchError if `root` has another dataset, unless
-    `overwrite`; OutputError if it has anything else.
+    `items`: the job's fingerprint values by name, if known. `former`: manifest of the dataset to append to, if any.
+    `overwrite`: the job replaces a dataset in `root`, or an unfinished append. Raises: FingerprintMismatchError if
+    `root` has another dataset, unless `overwrite`; OutputError if it has anything else.
     """
     committed = _committed(root)
     names = [name for name in storage.list_names(root) if name != WORK_FOLDER]
@@ -57,8 +53,8 @@ def reserve(
 ) -> None:
     """Check the output folder as `check` does, delete leftovers, and write the files in the job's work folder.
 
-    They contain `items`, the location of the source (`source_record.location_of`), and the tokenizer. With `overwrite`,
-    also delete the dataset in the output folder, or only an unfinished append to it if `former` is not None.
+    They contain `items`, the source's location and the tokenizer. With `overwrite`, also delete the dataset in the
+    output folder or, if `former` is not None, only an unfinished append to it.
     """
     check(job.root, items=items, overwrite=overwrite, former=former)
     if overwrite and former is None:
@@ -81,10 +77,7 @@ def reserve(
 
 
 def sweep(root: str, *, ingested: str | None = None, overwrite: bool = False) -> None:
-    """Delete partial files and ingested copies in the output folder `root`, except the copy in the folder `ingested`.
-
-    `overwrite`: as in `remove_copies`.
-    """
+    """Delete partial files, and ingested copies except the folder `ingested`. `overwrite`: see `remove_copies`."""
     storage.sweep(root)
     for folder in (WORK_FOLDER, *FOLDERS):
         storage.sweep(storage.join(root, folder), inside=root, below=True)

@@ -30,7 +30,7 @@ def files_of(manifest: Manifest) -> list[Mapping[str, Any]]:
 
 
 def origin_of(manifest: Manifest, split: str) -> str:
-    """Return the name of the source split from which the dataset's split was made."""
+    """Return the name of the source split that the dataset's split `split` was made from."""
     return str(manifest.source.get("origins", {}).get(split, split))
 
 
@@ -57,10 +57,7 @@ def read(root: str, fingerprint: str) -> Mapping[str, Any]:
 
 
 def location_of(config: SourceConfig, opened: OpenedSource, functions: Sequence[UserFunction] = ()) -> dict[str, Any]:
-    """Return the content of source.json: where the source is, its pinned revision, and the user's functions.
-
-    It contains no credentials.
-    """
+    """Return the content of source.json: the source's place, pinned revision and functions, without credentials."""
     identity = opened.listing.identity
     place = {
         "dataset": _address(config.dataset, identity),

@@ -4,8 +4,7 @@ The formats are TFDS's: a DatasetInfo message (core/proto/dataset_info.proto) an
 (core/proto/feature.proto), where 64-bit numbers are strings.
 
 Three kinds of datasets get no such files: with gzip, because TFDS would report damage; with records of several lengths,
-because the records have no common shape; after an append, because TFDS expects the same number of shards in all file
-names.
+because they have no common shape; after an append, because TFDS expects the same number of shards in all file names.
 """
 
 import json

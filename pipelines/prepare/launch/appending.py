@@ -83,8 +83,7 @@ class Append:
     def known_rows(self, config: PrepareConfig) -> dict[str, np.ndarray]:
         """Return the rows per source file, int64 [F], by source split, as the finished dataset recorded them.
 
-        Includes only source splits with all rows in the dataset. Empty with user functions, which are tested on rows of
-        the whole split.
+        Includes only source splits with all rows in the dataset. Empty with user functions: their test reads old rows.
         """
         if config.source.functions:
             return {}
@@ -130,10 +129,7 @@ class Append:
         return dataclasses.replace(source, splits=splits, all_splits=by_origin)
 
     def items(self, items: Mapping[str, Any], splits: Mapping[str, SplitSource]) -> dict[str, Any]:
-        """Return the values for the append's fingerprint: `items`, the dataset's fingerprint, and the new row ranges.
-
-        Raises: FingerprintMismatchError if the options in `items` differ from the dataset's.
-        """
+        """Return the append's fingerprint values: `items` and the new rows. Raises: FingerprintMismatchError."""
         self._require_same_options(items)
         rows = {name: [list(span) for span in split.ranges] for name, split in sorted(splits.items())}
         return {**items, "append": {"to": self.former.fingerprint, "rows": rows}}
@@ -141,8 +137,7 @@ class Append:
     def continued(self, job: Job, observed: ColumnPlan) -> Job:
         """Return `job` as an append: its task and row numbers follow the dataset's.
 
-        `observed`: the column plan with the new rows' label names. Raises: FingerprintMismatchError if the new rows
-        have different classes or features.
+        `observed`: the new rows' column plan. Raises: FingerprintMismatchError if classes or features differ.
         """
         known = self.former.label_names or ()
         plans = [plan for plan in (observed.label, observed.tags) if plan is not None]

@@ -13,11 +13,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Built:
-    """Result of `build`: the dataset in the folder `root`.
-
-    `shards_made`: number of shards that this run wrote. `shards_kept`: number that earlier runs had finished.
-    `seconds`: duration of this run.
-    """
+    """Result of `build`: the dataset in the folder `root`, how many shards this run made or kept, and its duration."""
 
     root: str
     manifest: Manifest = dataclasses.field(repr=False)

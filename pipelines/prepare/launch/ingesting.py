@@ -1,67 +1,32 @@
-"""Locate the rows of a source, and ingest rows that cannot be read in place: write them to a Parquet copy.
+"""Ingest rows that cannot be read in place: write them to a Parquet copy.
 
 The copy is in OUT/.prep/rows-DIGEST, or for `plan` in a temporary folder. Remote workers lack this machine's disk and
-the user's credentials, so local processes ingest such files. Parquet files that need no ingest are copied byte for
-byte.
+the user's credentials, so local processes ingest such files. Parquet files that need no ingest are copied unchanged.
 """
 
 import dataclasses
 import functools
-from collections.abc import Collection, Mapping, Sequence
-
-import numpy as np
+from collections.abc import Collection, Sequence
 
 from pipelines import stages
 from pipelines.prepare import runners, storage
 from pipelines.prepare.dataset import reservation
-from pipelines.prepare.dataset.own_files import WORK_FOLDER
-from pipelines.prepare.options.config import PrepareConfig
 from pipelines.prepare.process import memory
 from pipelines.prepare.process.cores import cores
 from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.runners.runner import Runner, Work
 from pipelines.prepare.sources.ingest import ingest
 from pipelines.prepare.sources.parquet import access
-from pipelines.prepare.sources.parquet.groups import Groups
 from pipelines.prepare.sources.resolve.data_files import DataFile
-from pipelines.prepare.sources.rows import opening
 from pipelines.prepare.sources.rows.opening import OpenedSource
 from tfrecord_io.shown import some
 
 
-def locate_rows(
-    opened: OpenedSource,
-    splits: Collection[str],
-    *,
-    config: PrepareConfig,
-    runner: Runner,
-    columns: Collection[str] | None,
-    known: Mapping[str, np.ndarray] | None,
-    progress: Progress,
-) -> tuple[dict[str, Groups], str]:
-    """Ingest or copy files that workers cannot read. Return each split's row groups, and the folder for such copies.
+def with_copies(opened: OpenedSource, splits: Collection[str], *, root: str, folder: str) -> OpenedSource:
+    """Copy Parquet files of `splits` that remote workers cannot read to `folder`; return the source with the copies.
 
-    `columns`: columns to read; None for all. `known`: rows of a split's first files, int64 [F], by split, so that these
-    files need not be read. Raises: SourceError if rows cannot be read; OutputError if a copy cannot be written.
+    `root`: the output folder. Raises: SourceError if a file cannot be read; OutputError if its copy cannot be written.
     """
-    root = config.output.root
-    folder = opened.copy_folder(storage.join(root, WORK_FOLDER))
-    if not runner.is_here:
-        opened = _with_copies(opened, splits, root=root, folder=folder)
-    run = functools.partial(
-        ingest_files,
-        opened=opened,
-        root=root,
-        name=config.output.name,
-        workers=config.workers,
-        runner=runner,
-        progress=progress,
-    )
-    groups = opening.locate_rows(opened, splits, folder=folder, inside=root, columns=columns, run=run, known=known)
-    return groups, folder
-
-
-def _with_copies(opened: OpenedSource, splits: Collection[str], *, root: str, folder: str) -> OpenedSource:
     is_object = opened.listing.identity["kind"] == "object"  # an object's parts are in a temporary folder
     files = [
         file
@@ -96,11 +61,7 @@ def ingest_files(
     runner: Runner,
     progress: Progress,
 ) -> None:
-    """Run the tasks that write `source` as a Parquet copy, in a job with the name `name`-ingest.
-
-    They run on `runner` if its workers can read all files, else in local processes. `root`: the output folder, which
-    contains the copy. `workers`: maximum number of processes; None for one per core.
-    """
+    """Run the tasks that write `source` to Parquet: on `runner` if its workers can read all files, else locally."""
     reservation.remove_copies(root, but=source.folder)  # there may not be room for two copies
     files = {file.path: file for stream in source.streams.values() for file in stream.files}.values()
     if not files or not all(_is_readable(file, opened, root=root) for file in files):

@@ -42,8 +42,7 @@ _log = logging.getLogger(__name__)
 def build(config: PrepareConfig, *, watch: Watch = unwatched) -> Built:
     """Build the dataset that `config` describes. Keep the shards that an earlier run of the same build finished.
 
-    `watch`: displays the progress. Raises: a PrepError for every fault that a user can cause. Unless this function
-    returns, no manifest is written.
+    `watch`: shows the progress. Raises: a PrepError for every fault that a user can cause; then no manifest is written.
     """
     root, handler = logging.getLogger(), logging.lastResort or logging.NullHandler()
     if not root.handlers:  # Beam would configure it, and then the caller's `logging.basicConfig` would do nothing

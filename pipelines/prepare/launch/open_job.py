@@ -4,6 +4,7 @@ With --append, the job leaves out the rows that are already in the dataset (`app
 """
 
 import dataclasses
+import functools
 import logging
 import zlib
 from collections.abc import Collection, Mapping, Sequence
@@ -12,6 +13,7 @@ from typing import Any
 from pipelines.prepare import layouts, storage
 from pipelines.prepare.dataset import fingerprint, reservation, source_record
 from pipelines.prepare.dataset.job import Job
+from pipelines.prepare.dataset.own_files import WORK_FOLDER
 from pipelines.prepare.dedup.text_hashes import EvaluationRuns
 from pipelines.prepare.launch import duplicates, ingesting
 from pipelines.prepare.launch.appending import Append
@@ -29,6 +31,7 @@ from pipelines.prepare.sources.columns.column_planning import (
     repeated_in_header,
 )
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, Inputs
+from pipelines.prepare.sources.parquet.groups import Groups
 from pipelines.prepare.sources.resolve import reader_options
 from pipelines.prepare.sources.resolve.library import LateKeysError
 from pipelines.prepare.sources.rows import opening, selection, unused_rows, user_functions
@@ -48,8 +51,7 @@ class OpenRequest:
     """Request for a build with its source and tokenizer open, before its rows are located.
 
     `columns` and `encoder` are None if the columns depend on user functions, which need rows. `facts`: the tokenizer's
-    entry in the manifest. `length`: maximum number of tokens in a record. `append`: the append of --append. `runs`:
-    result of `duplicates.evaluation_runs`.
+    entry in the manifest. `length`: tokens in the longest record. `runs`: result of `duplicates.evaluation_runs`.
     """
 
     config: PrepareConfig
@@ -189,10 +191,10 @@ def columns_read(config: SourceConfig, inputs: Inputs) -> tuple[str, ...] | None
 def find_source(
     config: SourceConfig, inputs: Inputs, *, former: Sequence[Mapping[str, Any]] = ()
 ) -> tuple[opening.OpenedSource, ColumnPlan | None]:
-    """Open the source, and plan from the types of its columns how to use them. Return both.
+    """Open the source, and plan from its columns' types how to use them. Return both.
 
-    The plan is None with user functions, which may change columns. `former`: with --append, the files in the dataset's
-    manifest. Raises: SourceError if the source cannot be opened; ColumnError if its columns do not fit `inputs`.
+    The plan is None with user functions, which may change columns. `former`: with --append, the files in the manifest.
+    Raises: SourceError if the source cannot be opened; ColumnError if its columns do not fit `inputs`.
     """
     opened = opening.open_source(config, columns=columns_read(config, inputs), former=former)
     if config.functions:
@@ -213,8 +215,8 @@ def find_source(
 class OpenJob:
     """A build with its rows located. `job` is the part that is sent to workers, without the locations of rows.
 
-    `items`: values that the fingerprint covers, by name. `source_rows`: number of rows by source split. `request`: the
-    request, with chosen row lengths in place of `--bucket-lengths auto:K`.
+    `items`: the fingerprint's values by name. `source_rows`: rows by source split. `request` has chosen row lengths in
+    place of `--bucket-lengths auto:K`.
     """
 
     request: OpenRequest
@@ -255,8 +257,7 @@ def open_job(request: OpenRequest, *, runner: Runner, progress: Progress) -> Ope
     If a key first appears late in a file of JSON lines, the source is read again in larger chunks, up to 1 GB.
 
     Raises: the errors of `open_request`; SourceError if rows cannot be read; OutputError if they cannot be copied;
-        SplitNotFoundError if a requested split is missing; RowsRejectedError if `--bucket-lengths auto:K` finds no
-        usable row.
+        SplitNotFoundError if a split is missing; RowsRejectedError if `--bucket-lengths auto:K` finds no usable row.
     """
     try:
         return _open_job(request, runner=runner, progress=progress)
@@ -272,17 +273,21 @@ def open_job(request: OpenRequest, *, runner: Runner, progress: Progress) -> Ope
         return _open_job(again, runner=runner, progress=progress)
 
 
+def _locate_rows(request: OpenRequest, folder: str, *, runner: Runner, progress: Progress) -> dict[str, Groups]:
+    config, root, source, splits = request.config, request.config.output.root, request.source, request.needed_splits()
+    if not runner.is_here:
+        source = ingesting.with_copies(source, splits, root=root, folder=folder)
+    settings: dict[str, Any] = {"opened": source, "root": root, "name": config.output.name, "workers": config.workers}
+    run = functools.partial(ingesting.ingest_files, **settings, runner=runner, progress=progress)
+    columns = columns_read(config.source, request.inputs)
+    known = request.append.known_rows(config) if request.append else None
+    return opening.locate_rows(source, splits, folder=folder, inside=root, columns=columns, run=run, known=known)
+
+
 def _open_job(request: OpenRequest, *, runner: Runner, progress: Progress) -> OpenJob:
     config, append = request.config, request.append
-    groups, ingested = ingesting.locate_rows(
-        request.source,
-        request.needed_splits(),
-        config=config,
-        runner=runner,
-        columns=columns_read(config.source, request.inputs),
-        known=append.known_rows(config) if append else None,
-        progress=progress,
-    )
+    ingested = request.source.copy_folder(storage.join(config.output.root, WORK_FOLDER))
+    groups = _locate_rows(request, ingested, runner=runner, progress=progress)
     source = selection.select(config.source, request.source, groups, request.functions)
     held = selection.resolve_hold_outs(config.source.hold_outs, source.splits, by=config.source.hold_out_by)
     if append is not None:

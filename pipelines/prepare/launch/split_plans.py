@@ -1,7 +1,6 @@
 """Plan the splits of a job: sample rows, count unusable ones, cut blocks, and distribute the blocks over shards.
 
-A block is a run of neighbouring rows if the sample has all rows, and otherwise a part of a row group. If no row may be
-rejected, an unusable row that is found later ends the job (`shard_writer.unusable_row`).
+A block is a run of neighbouring rows if the sample has all rows, and otherwise a part of a row group.
 """
 
 import collections
@@ -89,20 +88,14 @@ def _warn_of_requests(opened: OpenJob, planned: Mapping[str, Planned]) -> None:
 
 
 def hub_requests(groups: Groups, plan: planning.SplitPlan) -> int:
-    """Return the maximum number of requests to the Hub; 0 for other sources.
-
-    It is two per run of consecutive rows that a shard takes from a file. `plan`: a new plan, with its `spans`.
-    """
+    """Return the maximum number of requests to the Hub: two per run of rows that a shard takes from a Hub file."""
     if not groups.files[0].path.startswith("hf://"):
         return 0
     return 2 * len(cover(np.cumsum(groups.source_rows), plan.spans_of(0, plan.num_shards)))
 
 
 def plan_one(opened: OpenJob, split: str) -> Planned:
-    """Sample the rows of a split, and plan its shards. Return the plan and the sample.
-
-    Raises: ConfigError if a record exceeds the shard size; the errors of `sampling.measure`.
-    """
+    """Sample a split's rows, plan its shards. Raises: ConfigError if a record exceeds --shard-size; as `measure`."""
     config, spec, source = opened.config, opened.job.spec, opened.job.splits[split]
     stages.begin(f"sampling {some(source.num_rows, 'row')} of {split}")
     sample = measure(spec, opened.encoder, source)
@@ -139,10 +132,7 @@ def _runs(opened: OpenJob, source: SplitSource, blocks: planning.Blocks, *, shar
 
 
 def forecast(spec: planning.ShardSpec, split: SplitSource, sample: Sample, *, block_rows: int) -> planning.Blocks:
-    """Cut the rows of `split` into blocks of about `block_rows` rows or less, and predict each block's output bytes.
-
-    `sample`: measurements of a sample of these rows, from which the bytes are predicted.
-    """
+    """Cut a split's rows into blocks of about `block_rows` rows or fewer. Predict their bytes from its `sample`."""
     read = sample.read
     if read.whole:
         predicted = np.where(read.usable, sample.sizes(read.text_bytes, np.arange(len(read.numbers))), 0.0)
@@ -164,8 +154,7 @@ def _texts_of_groups(
 ) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]:
     """Return a function from indices of N row groups to text bytes per usable row and shares of usable rows.
 
-    Both are predictions, float64 [N]. The sample gives the ratio of text bytes to `Groups.num_bytes`, which counts
-    other columns too.
+    Both are predictions, float64 [N]. The sample gives the ratio of text bytes to the bytes of all columns.
     """
     groups, read = split.groups, sample.read
     nulls = [counts for _, counts in nulls_by_reason(split, spec.columns)]

@@ -34,11 +34,7 @@ _RECORDED = ("vocab_size", "special_tokens", "min_frequency", "lowercase", "samp
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainedTokenizer:
-    """Result of training a tokenizer on the texts of `columns`.
-
-    `splits`: number of rows by split, sampled or not. `rows`: counts of the rows read. `sampled_rows`: number of rows
-    to read. `seconds`: duration of the training and evaluation.
-    """
+    """Result of training a tokenizer on the texts of `columns`. `splits`: number of rows by split, sampled or not."""
 
     request: TokenizerRequest
     columns: tuple[str, ...]
@@ -74,8 +70,7 @@ class TrainedTokenizer:
 def train_tokenizer(request: TokenizerRequest, *, watch: Watch = unwatched) -> TrainedTokenizer:
     """Train a tokenizer, evaluate it on some texts, and write its folder.
 
-    `watch`: displays the progress. Raises: a PrepError for every fault that a user can cause; then no complete
-    tokenizer is written.
+    `watch`: shows the progress. Raises: a PrepError for every fault that a user can cause; then no tokenizer is usable.
     """
     began = time.perf_counter()
     paths.require_dataset(request.source.dataset, *request.source.more_paths)
@@ -131,22 +126,12 @@ def _train(source: texts.TrainingTexts, template: StyleTemplate, request: Tokeni
 def _locate(request: TokenizerRequest, folder: str) -> tuple[list[SplitSource], ColumnPlan]:
     config, functions = request.source, user_functions.find(request.source.functions)
     inputs, opened, plan = _find_source(config)
-    source = selection.open_rows(
-        config,
-        opened,
-        functions,
-        folder=opened.copy_folder(folder),
-        columns=open_job.columns_read(config, inputs),
-        run=functools.partial(
-            ingesting.ingest_files,
-            opened=opened,
-            root=request.output,
-            name="tokenizer",
-            workers=request.workers,
-            runner=runners.local(),
-            progress=Progress(),
-        ),
+    settings: dict[str, Any] = {"opened": opened, "root": request.output, "workers": request.workers}
+    run = functools.partial(
+        ingesting.ingest_files, **settings, name="tokenizer", runner=runners.local(), progress=Progress()
     )
+    folder, columns = opened.copy_folder(folder), open_job.columns_read(config, inputs)
+    source = selection.open_rows(config, opened, functions, folder=folder, columns=columns, run=run)
     return list(source.splits.values()), plan_columns(config, source, inputs=inputs, plan=plan)
 
 

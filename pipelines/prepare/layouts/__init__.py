@@ -1,14 +1,4 @@
-"""Layouts: how rows of text become records. `LAYOUTS` lists them by name.
-
-pad       a text or a pair of texts becomes one record, or several with --stride
-qa        a question and a window of its context become one record
-tokens    a row's words, each with a tag, become one record
-seq2seq   a text and its target text become one record
-concat    documents are joined, then cut at every L-th token
-pack      a record holds several whole documents
-chat      a conversation becomes one record; with --pack-rows a record holds several
-preference  a prompt with a chosen and a rejected answer becomes one record
-"""
+"""Layouts: how rows of text become records. `LAYOUTS` lists them by name; docs/how-to/layouts describes each."""
 
 import dataclasses
 from typing import Any
@@ -39,10 +29,7 @@ LAYOUTS: dict[str, Layout] = {
 
 
 def manifest_entry(options: LayoutConfig, *, length: int) -> dict[str, Any]:
-    """Return the layout's entry in the manifest: its name, record length and options that differ from their defaults.
-
-    `length`: number of tokens in a record, or in the longest.
-    """
+    """Return the layout's manifest entry: its name, the longest record's `length`, options unlike their defaults."""
     facts = {"name": options.name, "max_length": length, "one_record": layout_of(options).one_record}
     return {**facts, **options.non_default_options()}
 

@@ -1,9 +1,4 @@
-"""Interface of layouts: an encoder tokenizes batches of rows; a builder collects them and makes a shard's records.
-
-BatchEncoder.encode    turns texts into tokens; several threads may call it at once
-Builder.add            takes the results of `encode` in reading order
-Builder.chunks         yields the records as arrays, about a thousand at a time
-"""
+"""Interface of layouts: a `BatchEncoder` tokenizes batches of rows; a `Builder` collects them and makes records."""
 
 from __future__ import annotations
 
@@ -39,8 +34,7 @@ class Encoded:
     `arrays`: features that are not tokenized, by name, [N, ...].
     `reasons` object [N]: why a row is rejected, or ''.
     `full_lengths` int64 [N]: number of tokens before truncation, including special tokens.
-    `side_lengths` int64 [N], by answer: for preference pairs, the full lengths of the prompt with either answer;
-    `full_lengths` then has the larger one.
+    `side_lengths`, by answer: for preference pairs, full lengths with this answer; `full_lengths` has the larger.
     `tokens_cut`: number of tokens that truncation removed from usable rows.
     `fim`: numbers of usable rows by kind of fill-in-the-middle (see `Ledger`).
     `details`: explanations of the reasons, by row index.
@@ -121,8 +115,7 @@ class Builder(abc.ABC):
     """Collects tokenized rows, and makes the records of a shard.
 
     `rows_used`: number of rows in records. `tokens_cut`: number of tokens of used rows that are in no record. Both are
-    final after the last chunk. `length`, `rows`: set by `by_length`; before, and if all records have the same length,
-    None.
+    final after the last chunk. `length`, `rows`: see `by_length`; None if all records have the same length.
     """
 
     length: int | None = None
@@ -134,7 +127,7 @@ class Builder(abc.ABC):
         self._batches: list[Encoded] = []
 
     def add(self, encoded: Encoded) -> None:
-        """Add a batch of tokenized rows."""
+        """Add a batch of tokenized rows. Batches must be added in reading order."""
         self.tokens_cut += encoded.tokens_cut
         self.fim.update(encoded.fim)
         self._batches.append(encoded)
@@ -146,10 +139,7 @@ class Builder(abc.ABC):
 
     @abc.abstractmethod
     def chunks(self, rng: np.random.Generator | None) -> Iterator[dict[str, np.ndarray]]:
-        """Yield the records, n at a time, as arrays [n, ...] by feature name. The builder is empty afterwards.
-
-        `rng`: shuffles the rows; None keeps their order.
-        """
+        """Yield n records at a time: arrays [n, ...] by feature name. `rng` shuffles them. Empties the builder."""
 
     def by_length(self) -> Sequence[Builder]:
         """Return one builder per record length that occurs; only this builder if all records have the same length.
@@ -169,9 +159,8 @@ class Builder(abc.ABC):
 class BatchEncoder(abc.ABC):
     """Tokenizer set up for one layout. Encoders can be pickled.
 
-    `engine`: name and version of the engine. `concurrent`: calling `encode` in several threads at once is faster.
-    `reference`: the same encoder with the reference engine; None if this encoder uses it. `notes`: lines to print
-    before the build.
+    `engine`: its name and version. `concurrent`: calling `encode` in several threads at once is faster. `reference`:
+    the same encoder with the reference engine; None if this encoder uses it. `notes`: lines to print before the build.
     """
 
     notes: tuple[str, ...] = ()
@@ -187,7 +176,7 @@ class BatchEncoder(abc.ABC):
 
     @abc.abstractmethod
     def encode(self, rows: Rows) -> Encoded:
-        """Tokenize one batch of rows."""
+        """Tokenize one batch of rows. Several threads may call this at once."""
 
     @abc.abstractmethod
     def builder(self) -> Builder:
@@ -199,10 +188,7 @@ class BatchEncoder(abc.ABC):
 
 
 def beside_reference(open_with: Callable[[Any], _Encoder], fast: Tokenizing, slow: Tokenizing) -> _Encoder:
-    """Open an encoder with the engine `fast`. Its `reference` has the engine `slow`, unless both are the same.
-
-    `open_with`: opens an encoder with an engine.
-    """
+    """Return `open_with(fast)`, an encoder. Its `reference` is `open_with(slow)`, unless both engines are the same."""
     encoder = open_with(fast)
     if slow is not fast:
         encoder.reference = open_with(slow)
@@ -250,16 +236,11 @@ def one_text(source: SourceConfig) -> Inputs:
     return Inputs(texts=source.text_columns)
 
 
-def notes_on_ends(
-    documents: RaggedTokens, frame: DocumentFrame, spelt: Callable[[int], str], *, texts: str = "texts"
-) -> tuple[str, ...]:
-    """Return notes on sampled documents that already begin or end with the frame's tokens.
-
-    `spelt`: returns a token's text. `texts`: the documents' name in the notes.
-    """
+def notes_on_ends(documents: RaggedTokens, frame: DocumentFrame, spelt: Callable[[int], str]) -> tuple[str, ...]:
+    """Return notes on sampled texts that already begin or end with the frame's tokens. `spelt`: the text of a token."""
     ends = ("begin", frame.before, begin_with), ("end", frame.after, end_with)
     return tuple(
-        f"{'all' if have.all() else 'some'} sampled {texts} already {verb} with {' '.join(map(spelt, tokens))}; no "
+        f"{'all' if have.all() else 'some'} sampled texts already {verb} with {' '.join(map(spelt, tokens))}; no "
         "second one is added"
         for verb, tokens, test in ends
         if (have := test(documents, tokens)).any()

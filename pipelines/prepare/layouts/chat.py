@@ -1,8 +1,7 @@
 """Layout `chat`: conversations rendered by the tokenizer's chat template, with a loss mask on the assistant's text.
 
 `sources.columns.chats` has converted other formats to messages. docs/format.md specifies ids, mask and truncation. If
-prompt and completion are plain texts, no template applies unless --chat-template names one, as in TRL 1.16
-(`SFTTrainer._prepare_dataset`).
+prompt and completion are plain texts, no template applies unless --chat-template names one, as in TRL's `SFTTrainer`.
 """
 
 import dataclasses
@@ -210,10 +209,8 @@ class ChatEncoder(_LearningEncoder):
             shortened, tokens = self._encoded({**taken, "messages": shorter}, self._of_cut)
             is_short = (shortened.reasons == "") & (tokens["input_ids"].lengths <= self._context.length)
             fits[undecided[is_short]], fails[undecided[~is_short]] = middle[is_short], middle[~is_short]
-            short = np.flatnonzero(is_short)
-            ragged = {
-                name: exchanged(ragged[name], texts[undecided[short]], tokens[name].take(short)) for name in ragged
-            }
+            places, short = texts[undecided[is_short]], np.flatnonzero(is_short)
+            ragged = {name: exchanged(ragged[name], places, tokens[name].take(short)) for name in ragged}
         return ragged, fits > 0
 
 

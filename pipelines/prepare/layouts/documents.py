@@ -90,10 +90,7 @@ class PackBuilder(base.Builder):
 
 
 class JoinBuilder(PackBuilder):
-    """Builder that joins documents, and cuts them at every token whose index is a multiple of `length`.
-
-    `drop`: omit the last record if it has padding. `segments`: give each document in a record its own segment.
-    """
+    """Builder that joins documents, then cuts after every `length` tokens. `drop`: omit a last record with padding."""
 
     def __init__(self, *, length: int, pad_id: int, drop: bool, segments: bool = False) -> None:
         super().__init__(length=length, pad_id=pad_id)

@@ -56,8 +56,7 @@ class Packing:
 def pack(lengths: np.ndarray, *, length: int, order: np.ndarray | None = None, most: int | None = None) -> Packing:
     """Pack the documents at the indices `order` (default: all) into rows of at most `length` tokens.
 
-    `lengths` int64 [N]: tokens per document, including special tokens; a document of length 0 is in no row. `most`:
-    maximum number of pieces in a row.
+    `lengths` int64 [N]: tokens per document; a document without tokens is in no row. `most`: maximum pieces in a row.
     """
     order = np.arange(len(lengths)) if order is None else order
     num_pieces = -(-lengths[order] // length)
@@ -72,10 +71,7 @@ def pack(lengths: np.ndarray, *, length: int, order: np.ndarray | None = None, m
 
 
 def join(lengths: np.ndarray, *, length: int, order: np.ndarray) -> Packing:
-    """Join the documents in the given `order`, then cut them into rows of `length` tokens.
-
-    `lengths` int64 [N]: tokens per document, including special tokens.
-    """
+    """Join the documents at the indices `order`, then cut them into rows of `length` tokens. `lengths`: see `pack`."""
     order = order[lengths[order] > 0]
     stops = np.cumsum(lengths[order])
     starts = stops - lengths[order]
@@ -93,10 +89,7 @@ def join(lengths: np.ndarray, *, length: int, order: np.ndarray) -> Packing:
 
 
 def lay_out(values: RaggedTokens, packing: Packing, *, length: int, dtype: DTypeLike, fill: int = 0) -> np.ndarray:
-    """Return rows of values, [R, length] of `dtype`, padded with `fill` on the right.
-
-    `values`: one value per token of each document, such as token ids. `packing`: the documents in each of R rows.
-    """
+    """Return R rows of values, [R, length] of `dtype`, padded on the right. `values`: one per token of a document."""
     out = np.empty((len(packing), length), dtype)
     starts = values.offsets[packing.documents] + packing.firsts
     place(values.ids, starts, packing.sizes, packing.edges, False, fill, out)

@@ -22,10 +22,7 @@ from tfrecord_io.errors import ConfigError
 
 
 def token_fields(context: LayoutContext, *, constant_type: int | None = None) -> list[Field]:
-    """Return the field of token ids, and the field of token type ids if the tokenizer has them.
-
-    `constant_type`: the type id of all tokens and padding, or None if type ids differ.
-    """
+    """Return the fields of token ids and, if the tokenizer has them, of type ids. `constant_type`: the only type id."""
     tokenizer, side = context.tokenizer, context.facts.padding_side
     if "token_type_ids" not in tokenizer.model_input_names:
         return [ids_field(context)]
@@ -49,11 +46,9 @@ class PadEncoder(RowsEncoder):
     @classmethod
     def open(cls, context: LayoutContext) -> PadEncoder:
         """Return an encoder with the requested engine, and with a `reference` if that is another engine."""
-        tokenizer, dtype = context.tokenizer, id_dtype(context.facts.vocab_size)
+        tokenizer, length, dtype = context.tokenizer, context.length, id_dtype(context.facts.vocab_size)
         pair, truncation = len(context.columns.texts) == 2, context.layout.truncation
-        slow = open_rows(
-            tokenizer, length=context.length, truncation=truncation, dtype=dtype, pair=pair, words=cls.words
-        )
+        slow = open_rows(tokenizer, length=length, truncation=truncation, dtype=dtype, pair=pair, words=cls.words)
         fast = with_engine(slow, tokenizer, dtype=dtype, wanted=context.engine)
         return beside_reference(lambda rows: cls(rows, context), fast, slow)
 
@@ -115,8 +110,7 @@ def _aligned(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return each token's label, 0 if it has none, and a mask of the tokens with a label.
 
-    `inside`: maps a word's tag id to the tag id of its later tokens. If it is empty, they have the word's tag; if None,
-    they have no label.
+    `inside`: maps a word's tag id to the tag id of its later tokens. Empty: the same id. None: they have no label.
     """
     offsets, words = encoded.ids.offsets, encoded.words
     assert words is not None, "the encoder's rows are lists of words"

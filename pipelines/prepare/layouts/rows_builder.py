@@ -42,10 +42,7 @@ class Field:
     mask: Feature | None = None
 
     def laid_out_rows(self, ragged: Mapping[str, RaggedTokens], order: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the array of padded values, and of the mask if there is one, by feature name.
-
-        `ragged`: unpadded sequences by feature name. `order`: indices of the sequences to use, one per record.
-        """
+        """Return the padded arrays of the feature and its mask, by name, for the sequences at the indices `order`."""
         if self.feature.constant is not None:
             return {self.feature.name: np.full((len(order), *self.feature.shape), self.feature.constant, self.laid_out)}
         values = ragged[self.feature.name]
@@ -113,10 +110,7 @@ class RowsEncoder(base.BatchEncoder):
 
 
 class RowsBuilder(base.Builder):
-    """Builder that makes one record per token sequence, with the other features of the sequence's row.
-
-    `lengths`: record lengths for `by_length`; empty if all records have the same.
-    """
+    """Builder of one record per token sequence. `lengths`: record lengths for `by_length`; empty if all are equal."""
 
     def __init__(self, fields: Sequence[Field], *, lengths: Sequence[int] = ()) -> None:
         super().__init__()

@@ -138,20 +138,15 @@ class _QaEncoder(_WindowsEncoder):
         answers, mismatched = _answers(rows.nested["answers"], rows.texts[1].to_pylist())
         encoded.reasons[impossible] = "question_too_long"
         encoded.reasons[mismatched] = "answer_mismatch"
-        starts, ends = self._positions(encoded, first, count, answers[encoded.row_of_sequence])
-        offsets = encoded.ragged["source_row"].offsets
-        positions = {"start_positions": RaggedTokens(starts, offsets), "end_positions": RaggedTokens(ends, offsets)}
-        return dataclasses.replace(encoded, ragged={**encoded.ragged, **positions})
-
-    def _positions(self, encoded: Encoded, first: np.ndarray, count: np.ndarray, answers: np.ndarray) -> np.ndarray:
         starts, ends = encoded.ragged["char_starts"], encoded.ragged["char_ends"]
-        positions = np.full((2, len(starts)), _NO_ANSWER, np.int64)
-        begins = starts.offsets[:-1]
-        _find(begins + first, count, starts.ids, ends.ids, answers, positions)
+        positions, begins = np.full((2, len(starts)), _NO_ANSWER, np.int64), starts.offsets[:-1]
+        _find(begins + first, count, starts.ids, ends.ids, answers[encoded.row_of_sequence], positions)
         missing = positions[0] == _NO_ANSWER
         positions += -begins + (self._padded_left - starts.lengths if self._padded_left else 0)
         positions[:, missing] = 0
-        return positions.astype(np.int32)
+        offsets = encoded.ragged["source_row"].offsets
+        first, last = (RaggedTokens(places, offsets) for places in positions.astype(np.int32))
+        return dataclasses.replace(encoded, ragged={**encoded.ragged, "start_positions": first, "end_positions": last})
 
 
 @jit

@@ -65,10 +65,7 @@ def automatic_count(option: object) -> int | None:
 
 
 def length_index(lengths: Sequence[int], row_tokens: np.ndarray) -> np.ndarray:
-    """Return for each of N rows the index in `lengths` of the smallest length that holds it, int64 [N].
-
-    It is the index of the largest length if none holds the row. `row_tokens` int64 [N]: tokens per row.
-    """
+    """Return for each of N rows the index of the smallest length that holds it, else of the largest, int64 [N]."""
     import numpy as np
 
     return np.minimum(np.searchsorted(np.asarray(lengths), row_tokens), len(lengths) - 1)
@@ -79,9 +76,8 @@ def choose(
 ) -> tuple[int, ...]:
     """Choose at most `count` row lengths with the least padding. `row_tokens` int64 [N]: numbers of tokens of rows.
 
-    `weights` float64 [N]: how many rows each entry stands for; None for one. Rows longer than `longest` are cut. With
-    `fixed`, the largest row length is `longest`; otherwise it is the smallest multiple of 8 that holds all rows, at
-    most `longest`.
+    `weights` float64 [N]: how many rows each entry represents; None for one. Rows longer than `longest` are cut. The
+    largest row length is `longest` if `fixed`, else the smallest multiple of 8 that holds all rows, at most `longest`.
     """
     import numpy as np
 

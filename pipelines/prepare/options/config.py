@@ -25,7 +25,8 @@ WORKERS: dict[str, Any] = {"flags": "--workers --num-proc", "least": 1, "most": 
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*\Z")
-_tokenizer, _shards, _run = (functools.partial(option, group=title) for title in ("Tokenizer", "Shards", "Run"))
+_tokenizer, _run = (functools.partial(option, group=title) for title in ("Tokenizer", "Run"))
+_shards = functools.partial(option, group="Shards", fingerprint="always")
 
 
 def parse_size(text: str) -> int:
@@ -90,12 +91,9 @@ class OutputConfig:
         least=1,
         most=10**11,
         remedy="give for example --shard-size 100MB, since a shard is made in memory",
-        fingerprint="always",
     )
-    compression: Compression = _shards("Compression of shards; TFDS cannot read gzip.", "none", fingerprint="always")
-    name: str = _shards(
-        "Prefix of the shards' file names. Default: derived from DATASET.", "", metavar="NAME", fingerprint="always"
-    )
+    compression: Compression = _shards("Compression of shards; TFDS cannot read gzip.", "none")
+    name: str = _shards("Prefix of the shards' file names. Default: derived from DATASET.", "", metavar="NAME")
 
     def __post_init__(self) -> None:
         if not self.root:
@@ -121,11 +119,9 @@ class PrepareConfig:
     engine: EngineName = _tokenizer(
         "Implementation of the tokenizer; all give the same tokens, auto chooses the fastest.", "auto"
     )
-    seed: int = _shards("Seed for the shuffle and for fill-in-the-middle.", 0, least=0, fingerprint="always")
-    shuffle: bool = _shards(
-        "Shuffle rows, or keep the source's order.", True, flags="--shuffle/--no-shuffle", fingerprint="always"
-    )
-    max_error_rate: float = _shards("Share of rows that may be rejected.", 0.0, **SHARE)
+    seed: int = _shards("Seed for the shuffle and for fill-in-the-middle.", 0, least=0)
+    shuffle: bool = _shards("Shuffle rows, or keep the source's order.", True, flags="--shuffle/--no-shuffle")
+    max_error_rate: float = _shards("Share of rows that may be rejected.", 0.0, fingerprint=None, **SHARE)
     workers: int | None = _run(
         "Worker processes; any number gives the same output. Default: one per core, two per core for remote output.",
         None,

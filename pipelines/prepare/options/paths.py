@@ -1,7 +1,4 @@
-"""Early checks of the paths in DATASET and --tokenizer.
-
-This module has no large imports, so that a misspelt path is reported at once.
-"""
+"""Early checks of paths in DATASET and --tokenizer. Without large imports, a misspelt path is reported at once."""
 
 import difflib
 import glob
@@ -51,10 +48,7 @@ def names_files(dataset: str) -> bool:
 
 
 def require_dataset(dataset: str, *more: str) -> None:
-    """Check that each argument exists if it is a local path or glob.
-
-    Raises: SourceError if one is missing, or is the name of a reader such as csv.
-    """
+    """Raise SourceError if an argument is a local path or glob without files, or the name of a reader such as csv."""
     for name in map(os.path.expanduser, (dataset, *more)):
         if name in _READERS and not os.path.exists(name):
             raise SourceError(
@@ -128,10 +122,7 @@ def _refuse_links(folder: str, name: str) -> None:
 
 
 def refuse_files_outside(folder: str, name: str) -> None:
-    """Check that the settings in a tokenizer's folder name no file outside of it. `name`: shown in the error.
-
-    Raises: TokenizerError if they do.
-    """
+    """Check that a tokenizer's settings name no file outside its folder. `name`: for errors. Raises: TokenizerError."""
     if entry := file_outside(folder):
         raise TokenizerError(
             f"tokenizer {name!r}: {entry}, expected no file outside of its folder, since the dataset would contain it",

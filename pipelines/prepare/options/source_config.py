@@ -1,7 +1,4 @@
-"""Options of the source: dataset, splits, columns and user functions.
-
-docs/reference/sources.md shows the values of --split and --hold-out.
-"""
+"""Options of the source: dataset, splits, columns and user functions (see docs/reference/sources.md)."""
 
 from __future__ import annotations
 
@@ -41,9 +38,9 @@ _FUNCTION = re.compile(r"(?:(?P<module>[^\W\d]\w*(?:\.[^\W\d]\w*)*):)?(?P<name>[
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FunctionOption:
-    """One `--map` or `--filter`. `spec`: `package.module:function`, or the name of a function in `pipelines.filters`.
+    """One --map or --filter. `spec`: `package.module:function`, or the name of a function in `pipelines.filters`.
 
-    Arguments may follow the name, as in `language(en, at_least=0.8)`. `source`: the module's text, if it has no file.
+    Arguments may follow the name, as in `language(en, at_least=0.8)`. `source`: the module's code, if it has no file.
     """
 
     kind: FunctionKind
@@ -61,7 +58,7 @@ class FunctionOption:
 
 
 class CalledFunction(NamedTuple):
-    """Parsed spec of a function: its module, its name, and the arguments that follow the table."""
+    """Parsed `FunctionOption.spec`. `arguments`, `keywords`: what to pass to the function after the batch of rows."""
 
     module: str
     name: str
@@ -74,7 +71,7 @@ class CalledFunction(NamedTuple):
 
     @classmethod
     def of(cls, spec: str) -> CalledFunction:
-        """Parse the spec of a FunctionOption. Arguments become numbers if possible, otherwise strings."""
+        """Parse `FunctionOption.spec`. Arguments become numbers if possible, otherwise strings."""
         match = _FUNCTION.match(spec)
         assert match is not None, "FunctionOption checks the spec"
         arguments = [text.strip() for text in match["arguments"].split(",")] if match["arguments"] else []
@@ -95,9 +92,9 @@ def _value(text: str) -> str | float:
 
 
 def parse_split(text: str) -> tuple[str, str]:
-    """Parse a value of `--split` into the new name ('' for none) and the source split with its slices.
+    """Parse a value of --split such as `small=train[:1%]` into a new name ('' if it has none) and a source split.
 
-    Raises: ConfigError if the name cannot be part of a file name, or no split follows it.
+    Slices stay in the source split. Raises: ConfigError if the name cannot be part of a file name, or no split follows.
     """
     name, has_name, spec = text.partition("=")
     if not has_name:
@@ -113,9 +110,10 @@ def parse_split(text: str) -> tuple[str, str]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HoldOutOption:
-    """One `--hold-out`: the new split `name` gets rows of the split `split`, or of `train` or the only split if None.
+    """One --hold-out: a new split `name` with random rows of the split `split`.
 
-    Either `share` (a fraction between 0 and 1) or `rows` (approximate) is set. `amount`: the text as typed.
+    `split` is None for `train`, or for the only split. `share` (a fraction between 0 and 1) or `rows` (an approximate
+    number) says how many rows; the other is None. `amount`: the amount as typed, such as `1%`.
     """
 
     name: str
@@ -131,7 +129,7 @@ class HoldOutOption:
 
     @classmethod
     def parse(cls, text: str) -> HoldOutOption:
-        """Parse the value of `--hold-out`. Raises: ConfigError unless it has a name and an amount of rows."""
+        """Parse a value of --hold-out such as `test=1%`. Raises: ConfigError unless it has a name and an amount."""
         name, _, amount = text.partition("=")
         match = _AMOUNT.match(amount.strip())
         if not SPLIT_NAME.match(name.strip()) or match is None:
@@ -154,6 +152,8 @@ class HoldOutOption:
 
 
 _source = functools.partial(option, group="Source")
+_stored = functools.partial(_source, fingerprint="always")
+_changed = functools.partial(_source, fingerprint="changed")
 
 
 def _column(text: str, *layouts: str, brief: str = "") -> Any:
@@ -163,11 +163,11 @@ def _column(text: str, *layouts: str, brief: str = "") -> Any:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SourceConfig:
-    """The rows to read: dataset, splits, columns and functions.
+    """Options of the source: which rows, columns and user functions a build uses.
 
-    `dataset`: a Hub id, a path, a glob or a folder. `more_paths`: more files. `object_splits`: splits of a Python
-    object stored in the folder `dataset` (see `ingest.objects`). `functions`: applied in order. The columns that only
-    some layouts use are None by default, and the layout then chooses them.
+    `dataset`: a Hub id, a path, a glob or a folder. `more_paths`: more files. `object_splits`: names of the splits of a
+    Python object stored in the folder `dataset` (see `ingest.objects`). `functions`: applied in order. If a column that
+    only some layouts use is None, the layout chooses it.
     """
 
     dataset: str
@@ -210,43 +210,37 @@ class SourceConfig:
         None,
         metavar="COLUMN",
     )
-    dedup: str | None = _source(
+    dedup: str | None = _changed(
         "Keep only the first of several rows with the same text, per split. exact: ignore case, white space and "
         "Unicode forms (NFKC), except in lists of messages.",
         None,
         choices=("exact", "verbatim"),
-        fingerprint="changed",
     )
-    dedup_across_splits: bool = _source(
-        "Also leave out rows of train that another split has.", False, fingerprint="changed"
-    )
+    dedup_across_splits: bool = _changed("Also leave out rows of train that another split has.", False)
     decontaminate: tuple[str, ...] = _source(
         "Leave out rows that share a run of words with this evaluation set. Repeatable.", (), metavar="DATASET[:COLUMN]"
     )
     decontaminate_words: int = _source("Words in a run for --decontaminate.", 13, least=1)
-    text_columns: tuple[str, ...] = _source(
+    text_columns: tuple[str, ...] = _stored(
         "Column of texts, or a field such as translation.en; twice for pairs. Default: text.",
         ("text",),
         brief="Column of texts; twice for pairs.",
         flags="--text-column",
         metavar="NAME",
-        fingerprint="always",
     )
-    label_column: str | None = _source(
+    label_column: str | None = _stored(
         "Column of labels: classes, strings, integers, floats, or lists of classes.",
         None,
         brief="Column of labels.",
         metavar="NAME",
-        fingerprint="always",
     )
-    label_classes: bool = _source("Make each distinct number of --label-column a class.", False, fingerprint="changed")
-    keep_columns: tuple[str, ...] = _source(
+    label_classes: bool = _changed("Make each distinct number of --label-column a class.", False)
+    keep_columns: tuple[str, ...] = _stored(
         "Column of numbers, vectors, strings or bytes to store with each row. Repeatable.",
         (),
         brief="Column to store with each row.",
         flags="--keep-column",
         metavar="NAME",
-        fingerprint="always",
     )
     limit: int | None = _source(
         "Use only the first ROWS rows of each split.",

@@ -9,9 +9,9 @@ from tfrecord_io.shown import some
 
 
 def suggestion(name: str, known: Sequence[str]) -> str:
-    """Return `did you mean 'text'? ` with the most similar known name, or '' if none is similar.
+    """Return `did you mean 'text'? ` with the name in `known` that is most similar to `name`, or '' if none is.
 
-    A known name that contains `name` as a word, such as text_column for text, also counts as similar.
+    A known name with `name` as one of its words, such as text_column for text, also counts as similar.
     """
     lower = {known_name.lower(): known_name for known_name in known}
     near = difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.6)
@@ -22,28 +22,25 @@ def suggestion(name: str, known: Sequence[str]) -> str:
 
 
 def listing(names: Sequence[str], *, most: int = 5) -> str:
-    """Join the first `most` names with commas, and add the number of the others."""
+    """Join the first `most` names with commas, and add how many more there are, such as `a, b and 3 more`."""
     more = f" and {len(names) - most:,} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 
 
 def to_utf8(content: bytes) -> str:
-    """Return the remedy for a file that is not UTF-8. `content`: its beginning; a byte order mark indicates UTF-16."""
+    """Return the advice for a file that is not UTF-8. `content`: its first bytes; a byte order mark means UTF-16."""
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "convert it to UTF-8: `iconv -f utf-16 -t utf-8 OLD > NEW`"
     return "convert it to UTF-8; for Latin-1, common in older data: `iconv -f latin1 -t utf-8 OLD > NEW`"
 
 
 def may_join(options: Mapping[str, Any]) -> bool:
-    """Return whether a record may hold parts of several rows: one text column, no label, no kept column.
-
-    `options`: options by their names in the fingerprint.
-    """
+    """Return whether a record may hold several rows. `options`: result of `PrepareConfig.fingerprint_options`."""
     return not (options["label_column"] or options["keep_columns"]) and len(options["text_columns"]) == 1
 
 
 def against_padding(options: Mapping[str, Any]) -> str:
-    """Return the options of `build` that reduce padding and may be combined with `options` (see `may_join`)."""
+    """Return advice on which options of `build` reduce padding and may be combined with `options` (see `may_join`)."""
     if options.get("bucket_lengths"):
         return "shorter --bucket-lengths"
     remedies = []
@@ -58,7 +55,7 @@ def against_padding(options: Mapping[str, Any]) -> str:
 
 
 def about_fim(counts: Mapping[str, int], *, rows: int, length: int) -> str:
-    """Describe the fill-in-the-middle counts (`Ledger.fim`) of `rows` documents. `length`: tokens per row."""
+    """Describe the fill-in-the-middle counts (`Ledger.fim`) of `rows` documents. `length`: tokens in a record."""
     spm = counts.get("spm", 0)
     text = f"fill-in-the-middle: {counts.get('psm', 0) + spm:,} of {some(rows, 'document')}, "
     text += f"{spm:,} with the suffix first"

@@ -26,7 +26,7 @@ _VOCABULARY: dict[str, Any] = {"least": 1, "most": 1 << 22, "remedy": "give a nu
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenizerRequest:
-    """Configuration for training a tokenizer. `chat_template`: the template's text."""
+    """Options of `prep-tfrecords tokenizer`. `chat_template`: the template's text, not its file."""
 
     source: SourceConfig
     output: str = option(f"Folder or {ADDRESS} address of the tokenizer.", flags="--output -o", metavar="DIR")

@@ -40,11 +40,7 @@ ROOM = 2.0
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ShardSpec:
-    """Everything, except the rows, that determines the bytes of shards.
-
-    `columns`: the source columns to read. `schema`: the records' features. `length`: number of tokens in the longest
-    record. `facts`: the tokenizer's entry in the manifest. `shuffle`: whether records are in random order.
-    """
+    """Everything, except the rows, that determines the bytes of shards. `length`: tokens in the longest record."""
 
     columns: ColumnPlan
     schema: Schema
@@ -205,10 +201,9 @@ def runs_of(blocks: Blocks, files: np.ndarray, *, shard_bytes: int) -> np.ndarra
 def plan_split(
     blocks: Blocks, split: SplitSource, *, shard_bytes: int, seed: int, shuffle: bool, runs: np.ndarray | None = None
 ) -> SplitPlan:
-    """Distribute the rows of a split's blocks over shards of about `shard_bytes`. No shard is empty.
+    """Distribute a split's blocks over shards of about `shard_bytes`. Each row is in one shard; no shard is empty.
 
-    Every row goes into exactly one shard. `runs`: the result of `runs_of`, to shuffle whole runs of blocks; None to
-    shuffle single blocks.
+    `runs`: the result of `runs_of`, to shuffle whole runs of blocks; None to shuffle single blocks.
     """
     order = np.arange(len(blocks.starts) if runs is None else len(runs), dtype=np.int32)  # half the memory of int64
     if shuffle:
@@ -223,7 +218,11 @@ def plan_split(
     low = max(1, int(total // shard_bytes))
     nearest = min((low, low + 1), key=lambda candidate: abs(total / candidate / shard_bytes - 1.0))
     num_shards = 1 if total <= shard_bytes else min(nearest, int(rows[-1]))
-    cuts = _cut_positions(rows, weights, count=num_shards)
+    # Cut between rows so that the shards have equal weights, and at least one row each.
+    ends = np.concatenate([[0.0], np.cumsum(np.maximum(weights, 1e-9))])
+    cuts = np.rint(np.interp(np.linspace(0.0, ends[-1], num_shards + 1), ends, rows)).astype(np.int64)
+    index = np.arange(num_shards + 1)
+    cuts = np.minimum(np.maximum.accumulate(cuts - index) + index, rows[-1] - index[::-1])
     return SplitPlan(
         split=split.name,
         source_split=split.source_split,
@@ -233,20 +232,6 @@ def plan_split(
         tasks_before=split.tasks_before,
         spans=_spans(blocks.starts, order, rows, cuts, ascending=shuffle),  # the records are shuffled later
     )
-
-
-def _cut_positions(rows: np.ndarray, weights: np.ndarray, *, count: int) -> np.ndarray:
-    """Return `count` + 1 increasing row positions that divide the weights equally.
-
-    `rows` [N + 1]: the number of rows before each block. `weights` [N]: the blocks' weights.
-    """
-    total = np.concatenate([[0.0], np.cumsum(np.maximum(weights, 1e-9))])
-    wanted = np.linspace(0.0, total[-1], count + 1)
-    cuts = np.rint(np.interp(wanted, total, rows)).astype(np.int64)
-    # Keep at least one row between neighbouring cuts.
-    index = np.arange(count + 1)
-    cuts = np.maximum.accumulate(cuts - index) + index
-    return np.minimum(cuts, rows[-1] - (count - index))
 
 
 def _spans(starts: np.ndarray, order: np.ndarray, rows: np.ndarray, cuts: np.ndarray, *, ascending: bool) -> np.ndarray:

@@ -10,14 +10,14 @@ import dataclasses
 import itertools
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
 
 from pipelines.prepare.layouts import BatchEncoder, Encoded, crosscheck
 from pipelines.prepare.plan.planning import ShardSpec, split_seed
-from pipelines.prepare.sources.columns.extraction import ColumnPlan, extract, text_bytes_of, validate
+from pipelines.prepare.sources.columns.extraction import extract, text_bytes_of, validate
 from pipelines.prepare.sources.parquet.groups import Cover, cover, in_ranges
 from pipelines.prepare.sources.rows.reading import SplitSource
 from pipelines.prepare.sources.rows.unused_rows import RejectedRow, remedy_of, words_of
@@ -48,10 +48,7 @@ _IN_RUN = np.dtype([*((name, np.int64) for name in ("run", "index", "number", "t
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SampleChoice:
-    """Rows to read and rows to tokenize, both int64 [n, 2]: ascending ranges [start, stop) of a split's row indices.
-
-    `whole`: whether every row of the split is read.
-    """
+    """Rows of a split to read and to tokenize: ascending ranges [start, stop), int64 [n, 2]. `whole`: read all rows."""
 
     read_ranges: np.ndarray
     tokenized_ranges: np.ndarray
@@ -81,11 +78,10 @@ class ReadRows:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SampledRows:
-    """Sample of a split: N tokenized rows in reading order, and M rows of which only the bytes of text were counted.
+    """Sample of a split: N tokenized rows in reading order, and M weighed rows, with only their bytes of text counted.
 
     Arrays are int64 [N], and `weighed_*` int64 [M]. `row_indices`: indices among the split's rows. `tokens`: tokens per
-    row before truncation. `records`: records per row, if the layout does not join rows. `encoded`: the tokenized rows.
-    `read`: all rows that were read. `seconds`: time to tokenize. `notes`: lines to print.
+    row before truncation. `records`: records per row, if the layout does not join rows. `seconds`: time to tokenize.
     """
 
     row_indices: np.ndarray
@@ -105,7 +101,7 @@ def read(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource) -> SampledR
 
     Raises: RowsRejectedError if no row can be used; TokenizerError if the engine and the reference tokenizer disagree.
     """
-    unusable, refused = collections.Counter[str](), list[RejectedRow]()
+    reasons, refused = collections.Counter[str](), list[RejectedRow]()
     for choice in choices(spec, split):
         rows, table, read_rows = _collect(spec, split, choice)
         if len(rows):
@@ -114,24 +110,19 @@ def read(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource) -> SampledR
                 return sampled
             read_rows = sampled.read
         refused = sorted(read_rows.refused, key=lambda row: row.row)
-        unusable = collections.Counter([*read_rows.reasons, *(row.reason for row in refused)])
-    del unusable[""]
-    raise _no_usable_row(split.name, unusable, refused, spec.columns)
-
-
-def _no_usable_row(
-    split: str, reasons: Mapping[str, int], refused: Sequence[RejectedRow], columns: ColumnPlan
-) -> RowsRejectedError:
+        reasons = collections.Counter([*read_rows.reasons, *(row.reason for row in refused)])
+    del reasons[""]
     causes = ", ".join(f"{words_of(reason)} in {count:,}" for reason, count in sorted(reasons.items()))
     if first := next((row for row in refused if row.detail), None):
-        causes += f"; {split}[{first.row}]: {first.detail}"
-    remedy = remedy_of(reasons) or f"check {columns.flags}, and that a --filter leaves rows, or choose another --split"
+        causes += f"; {split.name}[{first.row}]: {first.detail}"
+    flags = spec.columns.flags
+    remedy = remedy_of(reasons) or f"check {flags}, and that a --filter leaves rows, or choose another --split"
     if reasons and all(reason.startswith("label_") for reason in reasons):
         remedy = "choose the splits that have labels with --split, and build this split alone without --label-column"
     if reasons and set(reasons) <= {HELD_OUT, NOT_HELD_OUT}:
         remedy = "change the number of rows to hold out, or append more rows at once: this split has no sampled row"
-    return RowsRejectedError(
-        f"split {split!r}: none of the sampled rows can be used{f' ({causes})' if causes else ''}", remedy=remedy
+    raise RowsRejectedError(
+        f"split {split.name!r}: none of the sampled rows can be used{f' ({causes})' if causes else ''}", remedy=remedy
     )
 
 
@@ -232,10 +223,7 @@ def _choose(spec: ShardSpec, split: SplitSource, covered: Cover, *, times: int, 
 
 
 def _groups(covered: Cover, stored: np.ndarray, *, limit: float, most: int, seed: tuple[int, int]) -> np.ndarray:
-    """Draw a random row from each of `most` equal parts of a split, or of fewer; return the indices of their groups.
-
-    There are fewer parts if the groups would exceed `limit` bytes in total. `stored` [N]: the groups' bytes.
-    """
+    """Draw a random row from each of up to `most` equal parts of a split; return their groups, up to `limit` bytes."""
     ends = covered.ends
     count = min(most, len(covered))
     while True:

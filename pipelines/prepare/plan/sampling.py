@@ -43,8 +43,7 @@ _RECORD = np.dtype([*((name, np.int64) for name in ("size", "tokens", "positions
 class SizeModel:
     """Predicts a row's output bytes: a function of its text bytes, times a factor that depends on its row index.
 
-    Both are piecewise linear: the function has the points (`text_bytes`, `output_bytes`), and the factor has the points
-    (`row_indices`, `factors`).
+    The function is linear between points (`text_bytes`, `output_bytes`), the factor between (`row_indices`, `factors`).
     """
 
     text_bytes: np.ndarray
@@ -78,9 +77,9 @@ class Sample:
     `sizes`: predicts output bytes of other rows. `row_bytes`, `record_bytes`: mean output size of a row and of a
     record. `row_tokens` int64 [N]: tokens per row, including special ones, before truncation. `side_tokens`: for
     preference pairs, tokens of the prompt with each answer. `num_tokens`, `output_bytes`: totals of the sample's
-    records. `padding`: fraction of a record that is padding; None if the layout joins rows. `seconds`: time to make the
-    records. `length_shares`: fraction of bytes per record length. `fim`: rows of the split by kind of
-    fill-in-the-middle. `labels` int64: distinct labels; empty if they have names or fractions.
+    records. `padding`: its fraction of a record; None if the layout joins rows. `seconds`: time to make the records.
+    `length_shares`: fraction of bytes per record length. `fim`: rows of the split by kind of fill-in-the-middle.
+    `labels` int64: distinct labels; empty if they have names or fractions.
     """
 
     sizes: SizeModel
@@ -248,8 +247,7 @@ def _bytes_of_joined_rows(spec: ShardSpec, rows: SampledRows, laid_out: np.ndarr
 def fit(text_bytes: np.ndarray, output_bytes: np.ndarray, row_indices: np.ndarray, *, rising: bool) -> SizeModel:
     """Return the `SizeModel` that fits N sampled rows in reading order. All arrays are [N].
 
-    `rising`: for texts longer than the longest sampled one, predicted output is proportional to the text's length;
-    otherwise it is constant.
+    `rising`: whether texts longer than the longest sampled one give proportionally more output, or the same output.
     """
     order = np.argsort(text_bytes, kind="stable")
     # Points are dense where there are many rows or much text: a few long rows may hold half of it.

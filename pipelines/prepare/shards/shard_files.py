@@ -109,10 +109,7 @@ def _pieces(
 
 
 def delete(job: Job, name: str, *, versions: Mapping[str, int]) -> None:
-    """Delete the shard file `name` and its indexes, if an earlier attempt wrote them.
-
-    `versions`: result of `storage.versions`.
-    """
+    """Delete the shard file `name` and its indexes, if they exist. `versions`: the result of `storage.versions`."""
     for path in paths(job, name):
         if versions.get(path) != 0:
             storage.delete(path, inside=job.root)

@@ -44,9 +44,9 @@ def make(
 ) -> None:
     """Make the shards of the tasks with these keys on `runner`, then call `finish` there.
 
-    `encoder`: the job's encoder, unusable afterwards if other processes make the shards. `task_bytes`: approximate size
-    of a shard. `workers`: maximum number of processes; None for a default. If a chat template takes too long in a
-    worker, this process makes the shard again, with one child process per conversation, to identify the row.
+    `encoder` is unusable afterwards if other processes make the shards. `task_bytes`: approximate size of a shard. If a
+    chat template takes too long in a worker, this process makes the shard again, with one child process per
+    conversation, to identify the row.
 
     Raises: PrepError if a worker process died; errors of `shard_writer.write` and of the runner.
     """
@@ -89,22 +89,16 @@ def _packed(encoder: BatchEncoder) -> bytes:
 class ShardMaker:
     """Callable that makes the shards of one task. The first call in a process opens the encoder.
 
-    Several threads of a Beam worker may call it at once: one call runs per core, or only one if the encoder holds
-    Python's interpreter lock.
+    Threads of a Beam worker may call it at once: one call runs per core, or only one if the encoder is not concurrent.
     """
 
-    def __init__(
-        self, job: Job, threads: int = 1, pickled: bytes = b"", *, encoder: BatchEncoder | None = None
-    ) -> None:
-        """Use `encoder` in this process; if it is None, unpickle `pickled`; if that is empty, open the job's encoder.
-
-        `threads`: number of threads per shard.
-        """
-        self._job, self._threads, self._pickled, self._encoder = job, threads, pickled, encoder
+    def __init__(self, job: Job, threads: int = 1, packed: bytes = b"", *, encoder: BatchEncoder | None = None) -> None:
+        """Use `encoder`; without it, unpickle `packed`; if that is empty, open the job's. `threads`: per shard."""
+        self._job, self._threads, self._packed, self._encoder = job, threads, packed, encoder
         self._opening, self._slots = threading.Lock(), threading.BoundedSemaphore(cores())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ShardMaker, (self._job, self._threads, self._pickled)
+        return ShardMaker, (self._job, self._threads, self._packed)
 
     def __call__(self, key: TaskKey, progress: Progress) -> dict[str, int]:
         """Make the shards of the task with this key, unless it has a valid receipt. Return counts by name.
@@ -127,7 +121,7 @@ class ShardMaker:
         """Open the encoder before this process is forked, unless that would open a client of remote storage."""
         if not any(split.reader.functions for split in self._job.splits.values()):
             imports.start_worker()  # no imports of libraries that user functions may need
-        if self._pickled or storage.local_path(self._job.root) is not None:
+        if self._packed or storage.local_path(self._job.root) is not None:
             self._open()
 
     def _open(self) -> BatchEncoder:
@@ -138,13 +132,13 @@ class ShardMaker:
                 if multiprocessing.parent_process() is not None:
                     os.environ.setdefault("RAYON_NUM_THREADS", str(self._threads))  # for the threads of `tokenizers`
                     pa.set_cpu_count(self._threads)
-                self._encoder = pickle.loads(self._pickled) if self._pickled else self._job.open_encoder()
+                self._encoder = pickle.loads(self._packed) if self._packed else self._job.open_encoder()
                 if not self._encoder.concurrent:
                     self._slots = threading.BoundedSemaphore(1)
             return self._encoder
 
     def failed(self, key: TaskKey, how: str, instead: str) -> PrepError:
-        """Return the error for a task whose shards cannot be made. `how`: the cause. `instead`: options to try."""
+        """Return the error for a task that cannot make its shards. `how`: the cause. `instead`: options to try."""
         name = self._job.shard_name(plan_files.task_of(self._job, key))
         return PrepError(f"{name}: {how}", remedy=_REMEDY.format(instead))
 

@@ -48,8 +48,7 @@ def write(
     threads; None for one per core.
 
     Raises: as `shard_files.write`; SourceError if the rows cannot be read; TokenizerError if the tokenizer fails on a
-    row, or if the engine's tokens differ from the reference tokenizer's; RowsRejectedError if a row cannot be used and
-    the job is strict.
+    row, or the engine's tokens differ from the reference's; RowsRejectedError if the job is strict and rejects a row.
     """
     names = [job.shard_name(task, length=length) for length in job.spec.layout.buckets or (None,)]
     files = [path for name in names for path in shard_files.paths(job, name)]
@@ -85,10 +84,7 @@ def shuffle_rng(job: Job, task: ShardTask, *, length: int | None = None) -> np.r
 
 
 def shard_rng(seed: int, *, split: str, index: int, length: int | None = None) -> np.random.Generator:
-    """Return the random generator that shuffles the rows of shard `index` of a split.
-
-    `length`: the shard's record length; None if all records have the same.
-    """
+    """Return the random generator that shuffles a shard. `length`: its record length; None if all are equal."""
     return np.random.default_rng([seed, split_seed(split), index, *(() if length is None else (length,))])
 
 
