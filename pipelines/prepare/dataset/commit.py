@@ -118,7 +118,8 @@ def _remove_copy(job: Job) -> None:
 
 def check_error_rate(unused: Mapping[str, UnusedRows], *, rows: Mapping[str, int], limit: float) -> None:
     """Raise RowsRejectedError if more than the share `limit` of unfiltered rows is rejected. `rows`: by split."""
-    total, rejected, reasons, named = sum(rows.values()), collections.Counter[str](), [], []
+    total, rejected = sum(rows.values()), collections.Counter[str]()
+    reasons, named = list[str](), list[str]()
     for split, unused_rows in sorted(unused.items()):
         total -= sum(unused_rows.filtered.values())
         rejected.update(unused_rows.rejected)

@@ -215,7 +215,7 @@ def _mismatch(root: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> F
     old, new = ((items.get("source") or {}).get("files") for items in (before, now))
     kept = not (isinstance(old, list) and isinstance(new, list)) or all(file in new for file in old)
     is_object = (now.get("source") or {}).get("kind") == "object"  # an object's files are written for each call
-    if before and not changed and not kept and not is_object and new:
+    if before and not changed and not kept and not is_object and old and new:
         return FingerprintMismatchError(
             f"{root}: {_changed_files(old, new)} since the dataset was made",
             remedy="put the file back and new rows into another file, and add --append; choose another --output; or "

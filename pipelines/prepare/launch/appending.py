@@ -143,9 +143,9 @@ class Append:
         plans = [plan for plan in (observed.label, observed.tags) if plan is not None]
         new = [name for plan in plans for name in plan.names or () if name not in known]
         if new or any(plan.kind == "class" and plan.names != self.former.label_names for plan in plans):
-            others, expected = (listing(list(map(repr, names))) for names in (new, known))
+            got, expected = (listing(list(map(repr, names))) for names in (new, known))
             raise FingerprintMismatchError(
-                f"{self.root}: the new rows have other classes ({others or 'in another order'}), expected the "
+                f"{self.root}: the new rows have other classes ({got or 'in another order'}), expected the "
                 f"dataset's classes ({expected}), since its class ids cannot change",
                 remedy=f"leave such rows out of the new files, {_REBUILD}",
             )
@@ -191,7 +191,7 @@ def _source_change(before: Mapping[str, Any], listing: SourceListing, config: So
     details = ({name: identity[name] for name in identity.keys() - {"files", "revision"}} for identity in (before, now))
     if listed := fingerprint.differences(*details):
         return f"this is another source ({listed})"
-    old, later = before.get("files"), list(listing.entries)
+    old, later = before.get("files") or [], list(listing.entries)
     if now["kind"] == "hub":
         # An hf:// address can include the revision, but only if the name has an owner.
         name, revision = before["name"], before["revision"]
@@ -204,7 +204,7 @@ def _source_change(before: Mapping[str, Any], listing: SourceListing, config: So
         if hashlib.sha256(json.dumps(later[:count], sort_keys=True).encode()).hexdigest() != old["sha256"]:
             return f"its first {count:,} files are not the files that the dataset was made from"
         return ""
-    for split in dict.fromkeys(entry["split"] for entry in old or ()):
+    for split in dict.fromkeys(entry["split"] for entry in old):
         files, later_files = ([entry for entry in entries if entry["split"] == split] for entries in (old, later))
         for index, file in enumerate(files):
             if index >= len(later_files) or not is_same_file(file, later_files[index]):

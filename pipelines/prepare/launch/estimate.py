@@ -112,7 +112,7 @@ def _of_split(plan: SplitPlan, sample: Sample, opened: OpenJob) -> Estimate:
     rejected = sum(find_unused(spec.columns, split, sample.read).rejected.values())
     usable = rows - sum(filtered.values()) - in_other_splits - rejected
     by = config.source.sample_by or "line"
-    others = " or ".join(unit for unit in SAMPLES if unit != by)
+    other_units = " or ".join(unit for unit in SAMPLES if unit != by)
     layouts: tuple[Cost, ...] = ()
     inputs = opened.request.inputs
     if not (inputs.nested or inputs.finder):
@@ -141,7 +141,7 @@ def _of_split(plan: SplitPlan, sample: Sample, opened: OpenJob) -> Estimate:
         layouts=layouts,
         functions=tuple(f"--{function.kind} {function.spec}" for function in config.source.functions),
         chats=spec.columns.chats,
-        row=f"a {by} of a file (change with --sample-by {others})" if opened.identity["kind"] == "text" else "",
+        row=f"a {by} of a file (change with --sample-by {other_units})" if opened.identity["kind"] == "text" else "",
         engine=opened.encoder.engine,
         fim=sample.fim,
         requests=hub_requests(split.groups, plan),

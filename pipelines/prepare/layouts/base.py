@@ -70,17 +70,17 @@ class Encoded:
         """Mask of the sequences that come from usable rows, bool [number of sequences]."""
         return np.asarray((self.reasons == "")[self.row_of_sequence])
 
-    def take(self, which: np.ndarray) -> Encoded:
-        """Return a batch of the rows at the ascending indices `which`: only sequences, `reasons` and `full_lengths`."""
+    def take(self, indices: np.ndarray) -> Encoded:
+        """Return a batch of the rows at the ascending `indices`, with only sequences, `reasons` and `full_lengths`."""
         new_index = np.full(len(self.reasons), -1)
-        new_index[which] = np.arange(len(which))
+        new_index[indices] = np.arange(len(indices))
         owners = new_index[self.row_of_sequence]
         chosen = np.flatnonzero(owners >= 0)
         return Encoded(
             ragged={name: sequences.take(chosen) for name, sequences in self.ragged.items()},
             arrays={},
-            reasons=self.reasons[which],
-            full_lengths=self.full_lengths[which],
+            reasons=self.reasons[indices],
+            full_lengths=self.full_lengths[indices],
             owners=None if self.owners is None else owners[chosen],
         )
 
@@ -240,10 +240,10 @@ def notes_on_ends(documents: RaggedTokens, frame: DocumentFrame, spelt: Callable
     """Return notes on sampled texts that already begin or end with the frame's tokens. `spelt`: the text of a token."""
     ends = ("begin", frame.before, begin_with), ("end", frame.after, end_with)
     return tuple(
-        f"{'all' if have.all() else 'some'} sampled texts already {verb} with {' '.join(map(spelt, tokens))}; no "
+        f"{'all' if matches.all() else 'some'} sampled texts already {verb} with {' '.join(map(spelt, tokens))}; no "
         "second one is added"
         for verb, tokens, test in ends
-        if (have := test(documents, tokens)).any()
+        if (matches := test(documents, tokens)).any()
     )
 
 

@@ -24,24 +24,24 @@ def chosen(numbers: np.ndarray, *, seed: int) -> np.ndarray:
     return np.flatnonzero(mixed(states) < np.uint64(2**64 // _ONE_IN))
 
 
-def compare(encoder: BatchEncoder, rows: Rows, encoded: Encoded, *, which: np.ndarray, split: str) -> int:
-    """Encode the rows at the indices `which` with the reference tokenizer, too. Return the number of compared rows.
+def compare(encoder: BatchEncoder, rows: Rows, encoded: Encoded, *, indices: np.ndarray, split: str) -> int:
+    """Encode the rows at `indices` with the reference tokenizer, too. Return the number of compared rows.
 
     `encoded`: the result of `encoder` for `rows`. The number is 0 if `encoder` is the reference tokenizer's. Raises:
     TokenizerError if a row gets different tokens.
     """
-    if encoder.reference is None or not len(which):
+    if encoder.reference is None or not len(indices):
         return 0
-    differ = _differing(encoded.take(which), encoder.reference.encode(rows.take(which)))
+    differ = _differing(encoded.take(indices), encoder.reference.encode(rows.take(indices)))
     if differ.any():
-        row = int(rows.numbers[which[differ][0]])
+        row = int(rows.numbers[indices[differ][0]])
         raise TokenizerError(
             f"row {row:,} of {split}: the engine {encoder.engine} produces different tokens from the reference "
             "tokenizer",
             remedy="run the same command again with --engine hf, which makes every shard with the reference "
             "tokenizer, and report the text of this row in the project's issue tracker",
         )
-    return len(which)
+    return len(indices)
 
 
 def _differing(ours: Encoded, expected: Encoded) -> np.ndarray:

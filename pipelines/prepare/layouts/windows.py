@@ -145,8 +145,8 @@ class _QaEncoder(_WindowsEncoder):
         positions += -begins + (self._padded_left - starts.lengths if self._padded_left else 0)
         positions[:, missing] = 0
         offsets = encoded.ragged["source_row"].offsets
-        first, last = (RaggedTokens(places, offsets) for places in positions.astype(np.int32))
-        return dataclasses.replace(encoded, ragged={**encoded.ragged, "start_positions": first, "end_positions": last})
+        begin, end = (RaggedTokens(places, offsets) for places in positions.astype(np.int32))
+        return dataclasses.replace(encoded, ragged={**encoded.ragged, "start_positions": begin, "end_positions": end})
 
 
 @jit

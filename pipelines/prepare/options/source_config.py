@@ -58,7 +58,7 @@ class FunctionOption:
 
 
 class CalledFunction(NamedTuple):
-    """Parsed `FunctionOption.spec`. `arguments`, `keywords`: what to pass to the function after the batch of rows."""
+    """Parsed `FunctionOption.spec`. `arguments`, `keywords`: passed to the function after the batch of rows."""
 
     module: str
     name: str
@@ -304,8 +304,8 @@ class SourceConfig:
     def named_columns(self) -> list[str]:
         single = [self.label_column, *(getattr(self, name) for name in LAYOUT_COLUMNS)]
         # Layouts with these columns read no text column, so these may have its default name.
-        others = ("messages", "prompt", "completion", "chosen", "rejected", "words")
-        texts = () if any(getattr(self, f"{name}_column") for name in others) else self.text_columns
+        replacing = ("messages", "prompt", "completion", "chosen", "rejected", "words")
+        texts = () if any(getattr(self, f"{name}_column") for name in replacing) else self.text_columns
         return [*texts, *filter(None, single), *self.keep_columns]
 
     @property

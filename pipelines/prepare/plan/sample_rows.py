@@ -135,11 +135,11 @@ def _collect(spec: ShardSpec, split: SplitSource, choice: SampleChoice) -> tuple
     ranges = [part for span in spans for part in in_ranges(span, split.ranges)]
     for first, batch in split.read(ranges, spec.columns.names):
         numbers, text_bytes = first + np.arange(batch.num_rows), text_bytes_of(batch, spec.columns.content)
-        why, row_indices = validate(batch, spec.columns), every_index[done : done + batch.num_rows]
-        parts.append((numbers, text_bytes, why))
+        reasons, row_indices = validate(batch, spec.columns), every_index[done : done + batch.num_rows]
+        parts.append((numbers, text_bytes, reasons))
         done += batch.num_rows
         run = np.minimum(np.searchsorted(stops, row_indices, "right"), len(stops) - 1)
-        inside = np.flatnonzero((starts[run] <= row_indices) & (row_indices < stops[run]) & (why == ""))
+        inside = np.flatnonzero((starts[run] <= row_indices) & (row_indices < stops[run]) & (reasons == ""))
         _, run = np.unique(run[inside], return_inverse=True)
         sizes, begins = text_bytes[inside], np.diff(run, prepend=-1) != 0
         ends = np.cumsum(sizes)
@@ -153,8 +153,8 @@ def _collect(spec: ShardSpec, split: SplitSource, choice: SampleChoice) -> tuple
         table = pa.Table.from_batches([batch.take(pa.array(inside[fits]))])
         tables.append(table.select(spec.columns.names))
         runs += int(run.max(initial=-1)) + 1
-    numbers, sizes, why = (np.concatenate(column) for column in zip(*parts, strict=True))
-    read_rows = ReadRows(numbers=numbers, text_bytes=sizes, reasons=why, whole=choice.whole)
+    numbers, sizes, reasons = (np.concatenate(column) for column in zip(*parts, strict=True))
+    read_rows = ReadRows(numbers=numbers, text_bytes=sizes, reasons=reasons, whole=choice.whole)
     return np.concatenate(chosen), pa.concat_tables(tables), read_rows
 
 
@@ -173,7 +173,7 @@ def _tokenize(
     encoded = crosscheck.encode(encoder, rows, split=split.name)
     seconds = time.perf_counter() - began
     # To check all runs would take longer than the rest of a small job.
-    crosscheck.compare(encoder, rows, encoded, which=np.flatnonzero(first[fits]), split=split.name)
+    crosscheck.compare(encoder, rows, encoded, indices=np.flatnonzero(first[fits]), split=split.name)
     refused = tuple(
         RejectedRow(row=int(numbers[at]), reason=str(encoded.reasons[at]), detail=encoded.details.get(at, ""))
         for at in np.flatnonzero(encoded.reasons != "").tolist()

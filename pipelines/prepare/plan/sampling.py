@@ -224,8 +224,8 @@ def _stored_sizes(spec: ShardSpec, laid_out: np.ndarray) -> np.ndarray:
     return np.asarray(sizes * (_packed(laid_out, order) / sizes.sum()))
 
 
-def _packed(laid_out: np.ndarray, which: np.ndarray) -> int:
-    return len(zlib.compress(b"".join(laid_out["framed"][which])))
+def _packed(laid_out: np.ndarray, order: np.ndarray) -> int:
+    return len(zlib.compress(b"".join(laid_out["framed"][order])))
 
 
 def _bytes_of_joined_rows(spec: ShardSpec, rows: SampledRows, laid_out: np.ndarray, stored: np.ndarray) -> np.ndarray:

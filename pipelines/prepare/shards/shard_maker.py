@@ -137,10 +137,10 @@ class ShardMaker:
                     self._slots = threading.BoundedSemaphore(1)
             return self._encoder
 
-    def failed(self, key: TaskKey, how: str, instead: str) -> PrepError:
-        """Return the error for a task that cannot make its shards. `how`: the cause. `instead`: options to try."""
+    def failed(self, key: TaskKey, cause: str, instead: str) -> PrepError:
+        """Return the error for a task that cannot make its shards. `instead`: options to try."""
         name = self._job.shard_name(plan_files.task_of(self._job, key))
-        return PrepError(f"{name}: {how}", remedy=_REMEDY.format(instead))
+        return PrepError(f"{name}: {cause}", remedy=_REMEDY.format(instead))
 
 
 def _counts(receipt: receipts.Receipt) -> dict[str, int]:

@@ -146,8 +146,8 @@ class _TaskRows:
 
         threads = self._threads if encoder.concurrent else 1
         for rows, source, encoded in ordered_map(encode, self._usable_batches(), threads=threads):
-            which = crosscheck.chosen(rows.numbers, seed=self._job.spec.seed)
-            self.rows_checked += crosscheck.compare(encoder, rows, encoded, which=which, split=split)
+            indices = crosscheck.chosen(rows.numbers, seed=self._job.spec.seed)
+            self.rows_checked += crosscheck.compare(encoder, rows, encoded, indices=indices, split=split)
             self._builder.add(encoded)
             if (labels := _unnamed_labels(encoded, self._job.spec.columns)) is not None:
                 known = np.zeros(0, np.int64) if self.labels is None else self.labels
