@@ -1,8 +1,7 @@
-"""Find duplicate and contaminated rows in two rounds of tasks that exchange files; the launcher holds no keys.
+"""Find duplicate rows, and rows that evaluation sets contaminate, in two rounds of tasks that exchange files.
 
-In the first round, each task (`write_keys`) takes a part of the rows; in the second (`find_duplicates`), a range of
-keys. The first of several equal rows in a split is kept. With `across`, a row of `train` is also dropped if any other
-split has an equal row.
+A row's key is a 128-bit hash. In the first round, each task (`write_keys`) takes a part of the rows; in the second
+(`find_duplicates`), a range of keys. The first of several equal rows in a split is kept.
 """
 
 import dataclasses
@@ -22,7 +21,7 @@ from tfrecord_io.errors import OutputError
 
 _KEY = np.dtype([("high", "<u8"), ("low", "<u8"), ("at", "<u8"), ("label", "<u8")])
 # Unused row: the row, the row that it repeats or its evaluation set, and whether labels are equal.
-_FOUND = np.dtype([("at", "<u8"), ("of", "<u8"), ("same_label", "<u8")])
+_UNUSED = np.dtype([("at", "<u8"), ("of", "<u8"), ("same_label", "<u8")])
 # In `at` and `of`, the high 16 bits are the number of the row's split, the low 48 its number in the source's split.
 _ROW_BITS = np.uint64(48)
 _ROW_MASK = np.uint64((1 << 48) - 1)
@@ -34,10 +33,11 @@ _TASK_BYTES, _TASK_ROWS = 256 << 20, 1_000_000
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Settings and files of a comparison.
+    """Settings that all tasks of a search for duplicate and contaminated rows share.
 
-    `dedup`: how to compare texts, None to ignore duplicates. `train`: number of the split train if its rows are
-    compared with other splits, else None. `folder`: the files that tasks exchange. `sets`: evaluation sets.
+    `dedup`: how to compare texts; None to keep duplicates. `train`: number of the split train if its rows are compared
+    with other splits, else None. `sets`: names of evaluation sets. `num_parts`, `num_ranges`: tasks of the first and
+    the second round. `folder`: for the tasks' files, inside the output folder `inside`.
     """
 
     columns: extraction.ColumnPlan
@@ -53,7 +53,7 @@ class Comparison:
         storage.write_bytes(storage.join(self.folder, name), records.tobytes(), inside=self.inside)
 
     def read(self, names: Sequence[str], kind: np.dtype) -> np.ndarray:
-        """Return the joined records of several files. Raises: OutputError if a file is missing."""
+        """Return the joined records, of dtype `kind`, of several files. Raises: OutputError if a file is missing."""
         parts = [np.zeros(0, kind)]
         for name, content in zip(names, storage.read_many([storage.join(self.folder, n) for n in names]), strict=True):
             if content is None:
@@ -68,7 +68,7 @@ class Comparison:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Part:
-    """Part of all rows: `pieces` of the split with number `split`. `index`: number of the part."""
+    """Input of a task of the first round, number `index`: the rows `pieces` of split number `split`."""
 
     index: int
     split: int
@@ -86,9 +86,10 @@ def divide(
     folder: str,
     inside: str | None,
 ) -> tuple[Comparison, list[Part]]:
-    """Divide all splits into parts of about 256 MB or a million rows, and write `runs`.
+    """Plan a search for duplicate and contaminated rows: its settings, and parts of about 256 MB or a million rows.
 
-    `runs`: of words in evaluation sets. `across`: compare train with all splits.
+    `columns`: the columns to compare. `runs`: hashes of the evaluation sets, written to `folder`; None without such
+    sets. `across`: also drop rows of the split train that another split has.
     """
     if runs is not None:
         storage.write_bytes(storage.join(folder, _RUNS), runs.dump(), inside=inside)
@@ -115,9 +116,8 @@ def divide(
 
 
 def write_keys(comparison: Comparison, task: Part, progress: Progress) -> dict[str, int]:
-    """Write the keys of a part's usable rows, one file per range of keys, and its contaminated rows."""
-    keys = [np.zeros(0, _KEY)]
-    contaminated = [np.zeros(0, _FOUND)]
+    """Write the keys of a part's usable rows, one file per range of keys, and a file of its contaminated rows."""
+    keys, contaminated = [np.zeros(0, _KEY)], [np.zeros(0, _UNUSED)]
     plan, runs = comparison.columns, None
     if comparison.sets:
         runs = text_hashes.EvaluationRuns.load(storage.read_bytes(storage.join(comparison.folder, _RUNS)))
@@ -139,7 +139,7 @@ def write_keys(comparison: Comparison, task: Part, progress: Progress) -> dict[s
             keys.append(batch_keys)
         if runs is not None:
             sets = np.max([runs.find(column) for column in columns], axis=0)
-            hits = np.empty(int((sets >= 0).sum()), _FOUND)
+            hits = np.empty(int((sets >= 0).sum()), _UNUSED)
             hits["at"], hits["of"], hits["same_label"] = places[sets >= 0], sets[sets >= 0], 1
             contaminated.append(hits)
     all_keys = np.concatenate(keys)
@@ -152,7 +152,7 @@ def write_keys(comparison: Comparison, task: Part, progress: Progress) -> dict[s
 
 
 def find_duplicates(comparison: Comparison, number: int, progress: Progress) -> dict[str, int]:
-    """Write the duplicates in key range `number` with the rows that they repeat."""
+    """Write a file of all duplicate rows with keys in range `number`, each with the row that it repeats."""
     keys = comparison.read([f"keys-{part}-{number}" for part in range(comparison.num_parts)], _KEY)
     high = np.sort(keys["high"])
     # Most rows are unique, so few pass this filter.
@@ -162,10 +162,7 @@ def find_duplicates(comparison: Comparison, number: int, progress: Progress) -> 
 
 
 def _duplicates(rows: np.ndarray, *, train: int | None) -> np.ndarray:
-    """Return the duplicates among `rows`, each with the row that it repeats.
-
-    `train`: the number of the split that is compared with all others, which must be the last; None if there is none.
-    """
+    # `train`: number of the split that is compared with all others, which must be the last; None if there is none.
     rows = rows[np.lexsort((rows["at"], rows["low"], rows["high"]))]
     split = rows["at"] >> _ROW_BITS
     is_new = np.ones(len(rows), bool)
@@ -178,20 +175,20 @@ def _duplicates(rows: np.ndarray, *, train: int | None) -> np.ndarray:
         first = np.where(split == train, first_of_all, first)
     kept = rows[first]
     is_duplicate = kept["at"] != rows["at"]  # a row that is selected twice does not duplicate itself
-    duplicates = np.empty(int(is_duplicate.sum()), _FOUND)
+    duplicates = np.empty(int(is_duplicate.sum()), _UNUSED)
     duplicates["at"], duplicates["of"] = rows["at"][is_duplicate], kept["at"][is_duplicate]
     duplicates["same_label"] = (kept["label"] == rows["label"])[is_duplicate]
     return duplicates
 
 
-def tables(comparison: Comparison, splits: Sequence[str]) -> tuple[dict[str, pa.Table], int]:
-    """Return the unused rows by split, and the number of duplicates whose labels differ from those of the kept rows.
+def collect_unused(comparison: Comparison, splits: Sequence[str]) -> tuple[dict[str, pa.Table], int]:
+    """Read the results of all tasks: the unused rows of each split, and how many have another label than the kept row.
 
-    `splits`: names, in the order passed to `divide`.
+    `splits`: names, in the order passed to `divide`. The tables have the schema `unused_rows.TYPES`.
     """
     num_ranges = 0 if comparison.dedup is None else comparison.num_ranges
-    same = comparison.read([f"found-{number}" for number in range(num_ranges)], _FOUND)
-    test = comparison.read([f"contaminated-{part}" for part in range(comparison.num_parts)], _FOUND)
+    same = comparison.read([f"found-{number}" for number in range(num_ranges)], _UNUSED)
+    test = comparison.read([f"contaminated-{part}" for part in range(comparison.num_parts)], _UNUSED)
     same = np.unique(same[~np.isin(same["at"], test["at"])])
     at = np.concatenate([same["at"], test["at"]])
     sets = pa.array([f"contaminated:{name}" for name in comparison.sets], pa.string())

@@ -2,11 +2,10 @@ r"""Hash rows: keys of whole rows, and runs of words to compare with evaluation 
 
     'Ｇood.\n So '  ──NFKD──►  'Good.\n So '  ──lower──►  'good.\n so '  ──white space──►  'good. so'
 
-Keys have 128 bits, so any two of a billion texts collide with probability 1e-21.
-
-A run is a sequence of words without punctuation and symbols, as in the overlap analyses of GPT-3 (Brown et al. 2020,
-appendix C, https://arxiv.org/abs/2005.14165; runs of 13 words) and Llama 2 (appendix A.6; runs of tokens). In scripts
-without spaces, a word is a character (Han, kana) or four letters (such as Thai).
+Keys have 128 bits, so any two of a billion texts collide with probability 1e-21. A run is a sequence of words without
+punctuation and symbols, as in the overlap analyses of GPT-3 (Brown et al. 2020, appendix C,
+https://arxiv.org/abs/2005.14165; runs of 13 words) and Llama 2 (appendix A.6; runs of tokens). In scripts without
+spaces, a word is a character (Han, kana) or four letters (such as Thai).
 """
 
 from __future__ import annotations
@@ -33,15 +32,14 @@ _WORD = 4
 
 
 def row_keys(columns: Sequence[pa.Array], *, verbatim: bool) -> np.ndarray:
-    """Return a key for each of n rows, uint64 [n, 2]. Unless `verbatim`, texts are normalized, but not nested ones."""
+    """Hash n rows to 128 bits each, uint64 [n, 2]. Unless `verbatim`, texts outside lists are normalized first."""
     digests = [_digests(column, verbatim=verbatim) for column in columns]
     if len(digests) > 1:
         digests = [[xxhash.xxh3_128_digest(b"".join(row)) for row in zip(*digests, strict=True)]]
     return np.frombuffer(b"".join(digests[0]), "<u8").reshape(-1, 2)
 
 
-def normalized(texts: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-    """Normalize n large strings; return their UTF-8 bytes, uint8, and offsets, int64 [n + 1]."""
+def _normalized(texts: pa.Array) -> tuple[np.ndarray, np.ndarray]:
     # Texts with equal NFKC have equal NFKD.
     data, edges = text_buffers(pc.utf8_lower(pc.utf8_normalize(texts, form="NFKD")))
     out, out_edges = np.empty(len(data), np.uint8), np.zeros(len(edges), np.int64)
@@ -74,16 +72,16 @@ def _digests(column: pa.Array, *, verbatim: bool) -> list[bytes]:
         hashes = np.stack([row_hashes([column], seed=seed) for seed in (1, 2)], axis=1)
         return [bytes(row) for row in hashes.astype("<u8").view(np.uint8).reshape(-1, 16)]
     texts = column.cast(pa.large_string()).fill_null("")
-    data, offsets = text_buffers(texts) if verbatim else normalized(texts)
+    data, offsets = text_buffers(texts) if verbatim else _normalized(texts)
     view = data.data
     return [xxhash.xxh3_128_digest(view[start:stop]) for start, stop in itertools.pairwise(offsets.tolist())]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class EvaluationRuns:
-    """Runs of `num_words` words in the evaluation sets `names`.
+    """Hashes of all runs of `num_words` consecutive words in evaluation sets.
 
-    `hashes`: sorted, uint64 [M]. `of`: index of each run's set, int64 [M].
+    `hashes` uint64 [M]: sorted. `of` int64 [M]: the set of each run, as an index into the sets' `names`.
     """
 
     names: tuple[str, ...]
@@ -93,7 +91,7 @@ class EvaluationRuns:
 
     @classmethod
     def joined(cls, sets: Mapping[str, Sequence[np.ndarray]], *, num_words: int) -> EvaluationRuns:
-        """Join the hashes of several sets. A run in several sets belongs to the first."""
+        """Join the hashes of evaluation sets: uint64 arrays, by name. A run in several sets belongs to the first."""
         by_set = [np.concatenate([np.zeros(0, np.uint64), *parts]) for parts in sets.values()]
         hashes, first = np.unique(np.concatenate(by_set), return_index=True)
         of = np.repeat(np.arange(len(by_set)), [len(part) for part in by_set])[first]
@@ -115,7 +113,7 @@ class EvaluationRuns:
             return cls(names=names, num_words=int(file["num_words"]), hashes=file["hashes"], of=file["of"])
 
     def find(self, texts: pa.Array) -> np.ndarray:
-        """Find each text's first run that is in a set; return the set's index, -1 for none, int64 [n]."""
+        """Return the evaluation set that has the first shared run of each of n texts: its index, or -1, int64 [n]."""
         set_indices = np.full(len(texts), -1)
         if not len(self.hashes):
             return set_indices
@@ -156,7 +154,7 @@ def _hashes_and_sizes(units: pa.Array) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _windows(hashes: np.ndarray, sizes: np.ndarray, rows: np.ndarray, *, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Hash, for each unit, the shortest run of `size` or more that starts there. Return the hashes and their rows."""
+    # For each unit, the shortest run of `size` or more that starts there: its hash and its row.
     ends = np.cumsum(sizes)
     stops = np.searchsorted(ends, ends - sizes + size)
     starts = np.flatnonzero(stops < len(ends))

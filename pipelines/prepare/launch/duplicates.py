@@ -167,7 +167,7 @@ def _compare(
                 place=f"{root} {folder}",
             )
             runner.run(work, Progress())
-        unused, conflicts = deciding.tables(comparison, names)
+        unused, conflicts = deciding.collect_unused(comparison, names)
     finally:
         storage.delete(folder, inside=root)
     if conflicts:

@@ -75,7 +75,7 @@ def train_tokenizer(request: TokenizerRequest, *, watch: Watch = unwatched) -> T
     began = time.perf_counter()
     paths.require_dataset(request.source.dataset, *request.source.more_paths)
     template = training.template_for(request)
-    tokenizer_folder.check(request.output)
+    tokenizer_folder.require_empty(request.output)
     if wrong := environment.syntax_error(request.chat_template or ""):
         raise ConfigError(f"--chat-template: {wrong}", remedy="correct the Jinja template")
     if request.workers:  # `tokenizers` reads the variable when its first thread starts
@@ -110,7 +110,7 @@ def _train(source: texts.TrainingTexts, template: StyleTemplate, request: Tokeni
     characters: list[str] = []
     if request.kind == "wordpiece":
         stages.begin(f"collecting the characters of {some(source.num_rows, 'row')}")
-        characters = training.characters_of(source, template)
+        characters = training.characters_of(source.read(), template)
     try:
         with watch("learning from", source.num_rows, progress):
             # The trainers do not check for signals, so only a training run in the background can be ended by Ctrl-C.

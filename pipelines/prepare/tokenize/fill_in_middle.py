@@ -4,8 +4,7 @@
     SPM                P S suffix M prefix middle
 
 Source: Bavarian et al., arXiv:2207.14255. With the same random numbers and `truncate_or_pad=False`, Megatron-LM's
-`GPTFIMDataset._permute` makes the same rows. docs/format.md describes how a row's four random numbers (`row_draws`)
-choose the form and the split.
+`GPTFIMDataset._permute` makes the same rows. docs/format.md describes how a row's random numbers choose form and split.
 """
 
 import itertools
@@ -41,16 +40,15 @@ _SHOWN = 20
 
 
 class FillInMiddle:
-    """Rewrites documents with the sentinels of one tokenizer.
+    """Rewrites a random share of documents for fill-in-the-middle training.
 
     `frame`: special tokens to remove before a document is split. `longest`: a document that would have more tokens
-    after rewriting stays unchanged.
+    after rewriting stays unchanged; None for no limit. Raises: TokenizerError if the vocabulary lacks a sentinel.
     """
 
     def __init__(
         self, tokenizer: HFTokenizer, layout: LayoutConfig, *, seed: int, frame: DocumentFrame, longest: int | None
     ) -> None:
-        """Find the sentinels in the vocabulary. Raises: TokenizerError if one is missing."""
         self.tokens = _sentinels(tokenizer, layout.fim_tokens)
         self._ids = tuple(int(tokenizer.convert_tokens_to_ids(token)) for token in self.tokens)
         self._rates, self._seed, self._longest = (layout.fim_rate, layout.fim_spm_rate), seed, longest
@@ -59,7 +57,7 @@ class FillInMiddle:
         self._ends = tuple(map("".join, ends))
 
     def encode(self, rows: Rows, engine: Engine) -> tuple[RaggedTokens, np.ndarray]:
-        """Return the tokens of N documents, without special tokens around them, and their kinds, uint8 [N]."""
+        """Rewrite N documents. Return their tokens without a frame, and kinds (PSM, SPM, UNCHANGED or 0), uint8 [N]."""
         texts, draws = rows.texts[0], self._draws(rows)
         drawn = np.flatnonzero((draws[:, 0] < self._rates[0]) & (pc.binary_length(texts).to_numpy() > 0))
         arranged = self._arranged(self._split(texts.take(pa.array(drawn)), draws[drawn]), draws[drawn], engine)
@@ -67,9 +65,9 @@ class FillInMiddle:
         kinds = np.zeros(len(rows), np.uint8)
         kinds[drawn] = np.where(fits, np.where(draws[drawn, 1] < self._rates[1], SPM, PSM), UNCHANGED)
         rewritten = drawn[fits]
-        others = np.setdiff1d(np.arange(len(rows)), rewritten)
-        (plain,) = without_frame(engine.encode(texts.take(pa.array(others))), self._frame)
-        order = np.argsort(np.concatenate([others, rewritten]))
+        kept = np.setdiff1d(np.arange(len(rows)), rewritten)
+        (plain,) = without_frame(engine.encode(texts.take(pa.array(kept))), self._frame)
+        order = np.argsort(np.concatenate([kept, rewritten]))
         return concatenated([plain, arranged.take(np.flatnonzero(fits))]).take(order), kinds
 
     def require_reversible(self, rows: Rows, engine: Engine, tokenizer: HFTokenizer) -> None:
@@ -86,7 +84,7 @@ class FillInMiddle:
             decoded, text = (unicodedata.normalize("NFC", string) for string in (decoded, "".join(parts[row])))
             if decoded != text:
                 pairs = zip(decoded, text, strict=False)
-                at = next((at for at, (one, other) in enumerate(pairs) if one != other), len(text))
+                at = next((at for at, (left, right) in enumerate(pairs) if left != right), len(text))
                 shown, expected = (string[max(0, at - _SHOWN) : at + _SHOWN] for string in (decoded, text))
                 raise TokenizerError(
                     f"--fim-rate: row {number:,} of {rows.split}, split into three parts, decodes to {shown!r}, "
@@ -121,7 +119,7 @@ class FillInMiddle:
 
 
 def counts(kinds: np.ndarray, *, is_longer: np.ndarray) -> Mapping[str, int]:
-    """Count the rows of each kind, by the ledger's names. `is_longer` bool [N]: rows longer than a record."""
+    """Count rows by kind, under the ledger's names. `kinds`: from `encode`. `is_longer` bool [N]: exceed a record."""
     masks = {"psm": kinds == PSM, "spm": kinds == SPM, "unchanged": kinds == UNCHANGED}
     masks["longer_than_row"] = is_longer & (masks["psm"] | masks["spm"])
     return {name: int(mask.sum()) for name, mask in masks.items() if mask.any()}

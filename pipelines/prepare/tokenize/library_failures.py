@@ -1,7 +1,4 @@
-"""Failures of the compiled libraries of tokenizers.
-
-They raise plain Exceptions. A Rust panic becomes pyo3's PanicException, which is only a BaseException.
-"""
+"""Errors of compiled tokenizer libraries: plain Exceptions, or pyo3's PanicException, which is only a BaseException."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -17,12 +14,12 @@ class TextsNotEncoded(TokenizerError):
 
 
 def is_failure(error: BaseException) -> bool:
-    """Return whether the tokenizer's library failed on a text, directly or in an engine."""
+    """Return whether an error means that the tokenizer's library failed on a text, directly or in an engine."""
     return isinstance(error, TextsNotEncoded) or type(error) is Exception or _is_panic(error)
 
 
 def is_of_library(error: BaseException) -> bool:
-    """Return whether the error may come from a compiled library: a Rust panic, or any Exception except MemoryError."""
+    """Return whether an error may come from a compiled library: a Rust panic, or any Exception except MemoryError."""
     return _is_panic(error) or (isinstance(error, Exception) and not isinstance(error, MemoryError))
 
 
@@ -33,7 +30,7 @@ def _is_panic(error: BaseException) -> bool:
 
 @contextlib.contextmanager
 def raised_as(make: Callable[[BaseException], Exception]) -> Iterator[None]:
-    """Within the context, replace errors of compiled libraries with the errors that `make` returns."""
+    """Context manager: replace an error of a compiled library with the error that `make` returns for it."""
     try:
         yield
     except BaseException as error:
@@ -44,7 +41,7 @@ def raised_as(make: Callable[[BaseException], Exception]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def named(library: str, *, num_texts: int) -> Iterator[None]:
-    """Within the context, replace errors of `library` with TextsNotEncoded. `num_texts`: for the error message."""
+    """Context manager: replace an error of a compiled library with TextsNotEncoded, which names `library`."""
     texts = "a text" if num_texts == 1 else f"one of {num_texts:,} texts"
     cause = f"the tokenizer ({library}) fails on {texts}"
     with raised_as(lambda error: TextsNotEncoded(f"{cause}: {first_line(error)}", remedy=REMEDY)):

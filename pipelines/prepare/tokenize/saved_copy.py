@@ -27,7 +27,7 @@ _SETTABLE = ("padding_side", "truncation_side", "model_input_names", "split_spec
 
 
 def save(tokenizer: HFTokenizer, name: str) -> tuple[HFTokenizer, Files]:
-    """Save a tokenizer. Return a copy loaded from the saved files, and these files.
+    """Convert a tokenizer to files, in memory. Return a copy loaded from the files, and the files' contents by name.
 
     If the tokenizer's class ignores parts of tokenizer.json, the files name the generic class instead.
     Raises: TokenizerError if the tokenizer cannot be saved, or if no copy gives the same tokens.
@@ -41,9 +41,9 @@ def save(tokenizer: HFTokenizer, name: str) -> tuple[HFTokenizer, Files]:
     expected = _ids(tokenizer, texts)
     if tokenizer.is_fast:
         generic = {**files, _CONFIG: _changed(files[_CONFIG], tokenizer_class=GENERIC)}
-        other = load(generic)
-        if _ids(other, texts) == expected:
-            return other, generic
+        generic_copy = load(generic)
+        if _ids(generic_copy, texts) == expected:
+            return generic_copy, generic
     if _ids(copy, texts) == expected:
         return copy, files
     raise TokenizerError(
@@ -54,7 +54,7 @@ def save(tokenizer: HFTokenizer, name: str) -> tuple[HFTokenizer, Files]:
 
 
 def require_kind(tokenizer: HFTokenizer, name: str) -> None:
-    """Check that this is a tokenizer of `transformers`, in Rust or Python. Raises: TokenizerError."""
+    """Check that `tokenizer` is one of `transformers`, in Rust or Python. Raises: TokenizerError."""
     from transformers import PreTrainedTokenizerBase
 
     # Classes that use another library, such as Mistral's, lack `is_fast`.
@@ -67,7 +67,7 @@ def require_kind(tokenizer: HFTokenizer, name: str) -> None:
 
 
 def load(files: Files) -> HFTokenizer:
-    """Load a tokenizer from saved files, offline and without running code in them.
+    """Load a tokenizer from its files (contents by name), offline and without running code in them.
 
     Raises: TokenizerError if it cannot be loaded, or if its settings refer to a file outside its folder.
     """
@@ -88,7 +88,7 @@ def load(files: Files) -> HFTokenizer:
 
 
 def write(files: Mapping[str, bytes], folder: str) -> None:
-    """Write a tokenizer's files, by relative path, to a folder. Raises: TokenizerError if a path leads out of it."""
+    """Write files (contents by relative path) to a folder. Raises: TokenizerError if a path leads out of it."""
     for name, content in files.items():
         # Checked because a remote service may send any name.
         if {"", ".", ".."} & {*name.split("/")}:
@@ -102,10 +102,10 @@ def write(files: Mapping[str, bytes], folder: str) -> None:
 
 
 def class_for(name: str) -> Any:
-    """Return the class that loads the tokenizer at this Hub id or folder.
+    """Return the class of `transformers` that loads a tokenizer. `name`: a Hub id or a folder.
 
-    For a folder that names a generic fast class in tokenizer_config.json and has no config.json, this is that class,
-    since importing `AutoTokenizer` takes 0.3 CPU seconds. Otherwise, it is `AutoTokenizer`.
+    If a folder names a generic fast class in tokenizer_config.json and has no config.json, it is that class, because
+    importing `AutoTokenizer` takes 0.3 CPU seconds. Otherwise, it is `AutoTokenizer`.
     """
     folder = Path(os.path.expanduser(name))
     config: Any = None

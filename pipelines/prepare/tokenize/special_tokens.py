@@ -1,12 +1,8 @@
 """Special tokens and truncation: make rows from the tokens of texts.
 
-A fast tokenizer adds the same special tokens to each text or pair, as in `[CLS] A [SEP] B [SEP]`. With other
-tokenizers, `text_rows` calls the tokenizer itself.
-
-`longest_first` follows the tokenizers library (utils/truncation.rs): the longer text is cut to the other's length, then
-both are cut. If the room is odd, the extra token stays in the longer text, or in the second of equally long texts.
-
-`concat` and `pack` put a `DocumentFrame` around each document, unless it already has these tokens.
+A fast tokenizer adds the same special tokens to each text or pair. `longest_first` follows the tokenizers library
+(utils/truncation.rs): the longer text is cut to the other's length, then both are cut. If the room is odd, the extra
+token stays in the longer text, or in the second of equally long texts.
 """
 
 import dataclasses
@@ -27,7 +23,10 @@ from tfrecord_io.shown import some
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RowTemplate:
-    """Special tokens before, between and after a row's texts (`added`). `text_types`: each text's type id."""
+    """Special tokens that a tokenizer adds to every row of one or two texts.
+
+    `added`: ids before, between and after the texts. `added_types`: their type ids. `text_types`: each text's type id.
+    """
 
     added: tuple[tuple[int, ...], ...]
     added_types: tuple[tuple[int, ...], ...]
@@ -35,12 +34,11 @@ class RowTemplate:
 
     @property
     def num_special(self) -> int:
-        """Number of special tokens in every row."""
         return sum(map(len, self.added))
 
 
 def probe(backend: Any, *, pair: bool) -> RowTemplate | None:
-    """Return the special tokens that a `tokenizers.Tokenizer` adds to a text or pair; None if they vary."""
+    """Return the special tokens that a `tokenizers.Tokenizer` adds to a text, or to a pair; None if they vary."""
     texts = ("a b", "c d")[: 1 + pair]
     whole = backend.encode(*texts)
     added, added_types, text_types = [()], [()], list[int]()
@@ -67,9 +65,9 @@ def probe(backend: Any, *, pair: bool) -> RowTemplate | None:
 def require_room(
     tokenizer: HFTokenizer, *, length: int, pair: bool, option: str = "--max-length", of: str = "row"
 ) -> int:
-    """Return the number of special tokens in a row. Raises: ConfigError if they leave no room for text.
+    """Return the number of special tokens in a row. Raises: ConfigError if they leave no room for text in `length`.
 
-    `option`, `of`: the option that sets the length, and the name of a row, for the error message.
+    `option`, `of`: the name of the option that sets `length`, and of a row, for the error message.
     """
     special = int(tokenizer.num_special_tokens_to_add(pair=pair))
     if length <= special:
@@ -138,7 +136,6 @@ def assemble(
 @jit
 def _write_text(ids, types, at, source, offsets, kept, from_left, kind):  # type: ignore[no-untyped-def]
     for row in range(len(at)):
-        # Indices are unsigned because Numba checks the sign of signed ones.
         start, to = np.uint64(offsets[row + 1] - kept[row] if from_left else offsets[row]), np.uint64(at[row])
         for position in range(np.uint64(kept[row])):
             ids[to + np.uint64(position)] = source[start + np.uint64(position)]
@@ -148,14 +145,14 @@ def _write_text(ids, types, at, source, offsets, kept, from_left, kind):  # type
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DocumentFrame:
-    """Ids of the special tokens before and after each document."""
+    """Ids of the special tokens that `concat` and `pack` put around each document, unless it already has them."""
 
     before: tuple[int, ...] = ()
     after: tuple[int, ...] = ()
 
 
 def open_frame(tokenizer: HFTokenizer, special_tokens: SpecialTokens) -> DocumentFrame:
-    """Return the special tokens around documents that --special-tokens requests.
+    """Return the special tokens that --special-tokens puts around each document.
 
     Raises: TokenizerError if the tokenizer lacks such a token, or does not put the same tokens around every text.
     """
@@ -207,21 +204,20 @@ def _have(documents: RaggedTokens, places: np.ndarray, tokens: Sequence[int]) ->
     return have
 
 
-def without_frame(documents: RaggedTokens, frame: DocumentFrame, *others: RaggedTokens) -> tuple[RaggedTokens, ...]:
-    """Remove the frame's tokens from documents, and the values at the same positions from `others`."""
+def without_frame(documents: RaggedTokens, frame: DocumentFrame, *arrays: RaggedTokens) -> tuple[RaggedTokens, ...]:
+    """Remove the frame's tokens from documents, and the values at the same positions from `arrays`. Return all."""
     begin = len(frame.before) * begin_with(documents, frame.before)
     # If BOS and EOS are the same token, a document of just that token loses it only once.
     end = len(frame.after) * (end_with(documents, frame.after) & (documents.lengths >= begin + len(frame.after)))
     if not (begin.any() or end.any()):
-        return documents, *others
-    return tuple(ragged.part(begin, documents.lengths - begin - end) for ragged in (documents, *others))
+        return documents, *arrays
+    return tuple(ragged.part(begin, documents.lengths - begin - end) for ragged in (documents, *arrays))
 
 
 def framed(documents: RaggedTokens, frame: DocumentFrame) -> RaggedTokens:
     """Put the frame's tokens before and after every document."""
     added = frame.before, frame.after
-    no_types = (0,) * len(frame.before), (0,) * len(frame.after)
-    template = RowTemplate(added=added, added_types=no_types, text_types=(0,))
+    template = RowTemplate(added=added, added_types=tuple((0,) * len(ids) for ids in added), text_types=(0,))
     return assemble([documents], [documents.lengths], template, side="right")[0]
 
 

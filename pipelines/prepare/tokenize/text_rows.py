@@ -19,15 +19,8 @@ import pyarrow.compute as pc
 
 from pipelines.prepare.options.config import EngineName, Truncation
 from pipelines.prepare.sources.columns.labels import list_lengths
-from pipelines.prepare.tokenize.engines import (
-    BATTERY,
-    Engine,
-    HFTokenizer,
-    HuggingFaceEngine,
-    SlowEngine,
-    decide,
-    open_reference,
-)
+from pipelines.prepare.tokenize import engines
+from pipelines.prepare.tokenize.engines import BATTERY, Engine, HFTokenizer
 from pipelines.prepare.tokenize.ragged import RaggedTokens, from_lists, offsets_of
 from pipelines.prepare.tokenize.special_tokens import RowTemplate, assemble, kept_lengths, probe, require_room
 from tfrecord_io.errors import ConfigError, TokenizerError
@@ -39,7 +32,7 @@ _LETTERS_PER_ROOM = 24
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EncodedRows:
-    """Batch of N rows without padding, T tokens in total.
+    """Batch of N encoded rows without padding, T tokens in total.
 
     `types` uint8 [T]: type ids; None if the tokenizer has none. `full_lengths` int64 [N]: lengths before truncation.
     `impossible` bool [N]: rows that cannot be truncated as requested. `words` int32 [T]: index of each token's word in
@@ -54,13 +47,13 @@ class EncodedRows:
 
     @property
     def tokens_cut(self) -> int:
-        """Number of tokens that truncation removed from usable rows."""
+        """Number of tokens that truncation removed from rows that it can truncate."""
         return int((self.full_lengths - self.ids.lengths)[~self.impossible].sum())
 
-    def equals(self, other: EncodedRows) -> bool:
-        """Return whether both batches have the same impossible rows, and equal other rows."""
-        one, another = self._possible(), other._possible()
-        return len(one) == len(another) and all(map(np.array_equal, one, another))
+    def equals(self, expected: EncodedRows) -> bool:
+        """Return whether both batches have the same impossible rows, and all other rows are equal."""
+        ours, theirs = self._possible(), expected._possible()
+        return len(ours) == len(theirs) and all(map(np.array_equal, ours, theirs))
 
     def _possible(self) -> list[np.ndarray]:
         kept = np.flatnonzero(~self.impossible)
@@ -71,7 +64,7 @@ class EncodedRows:
 
 
 class TemplateRows:
-    """Row encoder that adds special tokens to an engine's tokens. `only_type`: the type id of all tokens, if equal."""
+    """Row encoder that adds special tokens to an engine's tokens. `only_type`: the only type id; None for several."""
 
     def __init__(
         self, engine: Engine, template: RowTemplate, *, tokenizer: HFTokenizer, length: int, truncation: Truncation
@@ -207,6 +200,7 @@ def open_rows(
 ) -> RowEncoder:
     """Open a row encoder with the reference engine, for texts, pairs of texts (`pair`) or lists of words (`words`).
 
+    `length`: maximum number of tokens in a row. `dtype`: of the ids.
     Raises: ConfigError if `length` leaves no room for text, or `truncation` needs a pair; TokenizerError if the
         tokenizer does not support `words`.
     """
@@ -220,8 +214,8 @@ def open_rows(
     if words:
         _require_words(tokenizer)
     reference = functools.partial(ReferenceRows, tokenizer, truncation=truncation, dtype=dtype, words=words)
-    engine = open_reference(tokenizer, dtype=dtype)
-    template = probe(engine.backend, pair=pair) if isinstance(engine, HuggingFaceEngine) else None
+    engine = engines.open_reference(tokenizer, dtype=dtype)
+    template = probe(engine.backend, pair=pair) if isinstance(engine, engines.HuggingFaceEngine) else None
     if template is None:
         return reference(length=length)
     rows = functools.partial(TemplateRows, engine, template, tokenizer=tokenizer, truncation=truncation)
@@ -259,17 +253,17 @@ def _require_words(tokenizer: HFTokenizer) -> None:
 
 
 def joins_words(tokenizer: HFTokenizer) -> bool:
-    """Return whether the tokenizer joins words without a space between them."""
+    """Return whether words, encoded together and decoded again, have no space between them."""
     encoded = tokenizer([["a", "b"]], is_split_into_words=True, add_special_tokens=False)
     return " " not in tokenizer.decode(encoded["input_ids"][0], clean_up_tokenization_spaces=False).strip()
 
 
 def with_engine(rows: RowEncoder, tokenizer: HFTokenizer, *, dtype: np.dtype, wanted: EngineName) -> RowEncoder:
-    """Return `rows` with the engine that `decide` chooses; ReferenceRows stay unchanged. Raises: as `decide`."""
-    reference = rows.engine if isinstance(rows, TemplateRows) else SlowEngine(tokenizer, dtype=dtype)
-    chosen, _ = decide(tokenizer, reference, dtype=dtype, wanted=wanted)
+    """Return `rows` with the engine that `decide` chooses. ReferenceRows use none. Raises: as `decide`."""
+    reference = rows.engine if isinstance(rows, TemplateRows) else engines.SlowEngine(tokenizer, dtype=dtype)
+    chosen, _ = engines.decide(tokenizer, reference, dtype=dtype, wanted=wanted)
     if isinstance(rows, ReferenceRows) or chosen is rows.engine:
         return rows
-    other = copy.copy(rows)
-    other.use(chosen)
-    return other
+    changed = copy.copy(rows)
+    changed.use(chosen)
+    return changed

@@ -1,7 +1,4 @@
-"""Load the tokenizer of a build, and describe it in the manifest.
-
-The launcher saves the tokenizer, with the user's choices, as OUT/tokenizer. Launcher and workers use this copy.
-"""
+"""Load the tokenizer of a build. Launcher and workers use its copy with the user's settings, OUT/tokenizer."""
 
 import contextlib
 import itertools
@@ -49,10 +46,10 @@ _log = logging.getLogger(__name__)
 
 
 def resolve(config: TokenizerConfig, *, template: str | None = None) -> tuple[HFTokenizer, Files]:
-    """Load and save the requested tokenizer. Return the saved copy and its files. `template`: a chat template's name.
+    """Load a tokenizer and apply the user's settings. Return a copy and its files, from `saved_copy.save`.
 
-    Raises: TokenizerError if the tokenizer cannot be loaded or saved, has neither a pad nor an EOS token, or fails
-        `require_deterministic`.
+    `template`: the name of a chat template. Raises: TokenizerError if the tokenizer cannot be loaded or saved, has
+    neither a pad nor an EOS token, or fails `require_deterministic`.
     """
     paths.require_tokenizer(config.name)
     tokenizer = _fetch(config)
@@ -61,9 +58,8 @@ def resolve(config: TokenizerConfig, *, template: str | None = None) -> tuple[HF
         tokenizer.chat_template = config.chat_template  # so that the tokenizer's digest includes the template
     builtin_templates.use(tokenizer, template)
     require_deterministic(tokenizer, config.name)
-    for key, side in {"truncation_side": config.truncation_side, "padding_side": config.padding_side}.items():
-        if side:
-            setattr(tokenizer, key, side)
+    tokenizer.truncation_side = config.truncation_side or tokenizer.truncation_side
+    tokenizer.padding_side = config.padding_side or tokenizer.padding_side
     if tokenizer.pad_token_id is None:
         if tokenizer.eos_token is None:
             raise TokenizerError(
@@ -80,16 +76,10 @@ def resolve(config: TokenizerConfig, *, template: str | None = None) -> tuple[HF
 
 
 def _compare_with_file(tokenizer: HFTokenizer, files: Files, config: TokenizerConfig) -> None:
-    name = os.path.expanduser(config.name)
-    path: Any = os.path.join(name, "tokenizer.json")
-    if not os.path.isdir(name):
-        from huggingface_hub import try_to_load_from_cache
-
-        path = try_to_load_from_cache(name, "tokenizer.json", revision=config.revision)
-    if not tokenizer.is_fast or not isinstance(path, str) or not os.path.isfile(path):
+    folder = _folder(config)
+    if folder is None or not tokenizer.is_fast or not (path := Path(folder, "tokenizer.json")).is_file():
         return
-    content = Path(path).read_bytes()
-    if content == files.get("tokenizer.json"):
+    if (content := path.read_bytes()) == files.get("tokenizer.json"):
         return
     from tokenizers import Tokenizer
 
@@ -102,15 +92,15 @@ def _compare_with_file(tokenizer: HFTokenizer, files: Files, config: TokenizerCo
     with contextlib.suppress(library_failures.TextsNotEncoded), library_failures.named("it", num_texts=len(texts)):
         ours = tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
         theirs = [encoding.ids for encoding in file.encode_batch(texts, add_special_tokens=False)]
-        for text, one, other in zip(texts, ours, theirs, strict=True):
-            if one != other:
+        for text, by_class, by_file in zip(texts, ours, theirs, strict=True):
+            if by_class != by_file:
                 kind = type(tokenizer).__name__
-                _log.warning(_OTHER_FILE, config.name, kind, text[:_SHOWN], one[:_SHOWN], other[:_SHOWN])
+                _log.warning(_OTHER_FILE, config.name, kind, text[:_SHOWN], by_class[:_SHOWN], by_file[:_SHOWN])
                 return
 
 
 def facts(tokenizer: HFTokenizer, *, name: str, files: Files) -> TokenizerFacts:
-    """Return facts about a tokenizer for trainers, such as its vocabulary size and special ids."""
+    """Return the manifest's facts about a tokenizer, such as its vocabulary size. `files`: contents by name."""
     vocabulary = tokenizer.get_vocab()  # each call makes a new dict
     matches = ((_SENTINEL.fullmatch(token), token_id) for token, token_id in vocabulary.items())
     sentinels = sorted((int(match[1]), token_id) for match, token_id in matches if match)
@@ -165,15 +155,18 @@ def _fetch(config: TokenizerConfig) -> HFTokenizer:
             mistral_format=False,  # mistral-common reports no character offsets and saves no files
         )
     # Only now are the settings in the cache.
-    if not local and (folder := _snapshot(config)):
+    if not local and (folder := _folder(config)):
         paths.refuse_files_outside(folder, config.name)
     return tokenizer
 
 
-def _snapshot(config: TokenizerConfig) -> str | None:
+def _folder(config: TokenizerConfig) -> str | None:
+    if os.path.isdir(folder := os.path.expanduser(config.name)):
+        return folder
     from huggingface_hub import try_to_load_from_cache
 
-    cached = (try_to_load_from_cache(config.name, name, revision=config.revision) for name in local_paths.ARGUMENTS)
+    names = ("tokenizer.json", *local_paths.ARGUMENTS)
+    cached = (try_to_load_from_cache(config.name, name, revision=config.revision) for name in names)
     return next((os.path.dirname(path) for path in cached if isinstance(path, str)), None)
 
 
@@ -218,9 +211,9 @@ def require_deterministic(tokenizer: HFTokenizer, name: str) -> None:
 
 def _require_different_ids(vocabulary: dict[str, int], name: str) -> None:
     if len(set(vocabulary.values())) < len(vocabulary):
-        one, other, number = _clash((number, entry) for entry, number in vocabulary.items())
+        first, second, number = _clash((number, entry) for entry, number in vocabulary.items())
         raise TokenizerError(
-            f"tokenizer {name!r}: the entries {one!r} and {other!r} of its vocabulary have the same id, {number}; a "
+            f"tokenizer {name!r}: the entries {first!r} and {second!r} of its vocabulary have the same id, {number}; a "
             "saved tokenizer keeps only one of them, at random",
             remedy="give each entry of the vocabulary a different id in its tokenizer.json",
         )
@@ -239,14 +232,14 @@ def _require_different_texts(backend: Any, name: str) -> None:
                 remedy=remedy,
             )
     if len({text for text, _ in texts}) < len(texts):
-        one, other, text = _clash(texts)
+        first, second, text = _clash(texts)
         raise TokenizerError(
-            f"tokenizer {name!r}: its normalizer turns the added tokens {one!r} and {other!r} into the same text, "
+            f"tokenizer {name!r}: its normalizer turns the added tokens {first!r} and {second!r} into the same text, "
             f"{text!r}; which of them the tokenizer finds depends on chance",
             remedy=remedy.replace("take it", "take one of them", 1),
         )
 
 
 def _clash(pairs: Iterable[tuple[Any, str]]) -> tuple[str, str, Any]:
-    (_, one), (key, other) = next(pair for pair in itertools.pairwise(sorted(pairs)) if pair[0][0] == pair[1][0])
-    return one, other, key
+    (_, first), (key, second) = next(pair for pair in itertools.pairwise(sorted(pairs)) if pair[0][0] == pair[1][0])
+    return first, second, key

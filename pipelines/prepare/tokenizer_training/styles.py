@@ -1,7 +1,6 @@
-"""Tokenizer styles: the settings of well-known published models, without their vocabularies.
+"""Tokenizer styles: the settings of published models without their vocabularies (docs/how-to/train-a-tokenizer.md).
 
-docs/how-to/train-a-tokenizer.md has a table of the styles. NFKD and NFKC replace the compiled character maps
-(`Precompiled`) of ALBERT and T5, which `tokenizers` cannot create.
+NFKD and NFKC replace the compiled character maps of ALBERT and T5, which `tokenizers` cannot create.
 """
 
 import dataclasses
@@ -16,11 +15,12 @@ from pipelines.prepare.tokenize.engines.package_engines import LLAMA3
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StyleTemplate:
-    """Everything about a tokenizer except its vocabulary.
+    """Everything about a tokenizer of `tokenizers` except its trained vocabulary.
 
     `first`, `last`: special tokens with the lowest and the highest ids. `reserved`: ordinary tokens; their ids follow
-    `first`. `roles`: tokens by role, such as `pad_token`. `row`, `pair`: special tokens around one text and around two,
-    in the notation of `TemplateProcessing`; or empty.
+    `first`. `roles`: special tokens by role, such as `pad_token`. `row`, `pair`: special tokens around one text and
+    around two, in the notation of `TemplateProcessing`; '' with a `post_processor`. `model`: keyword arguments of the
+    model.
     """
 
     kind: Kind
@@ -40,7 +40,7 @@ class StyleTemplate:
     model: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
-    def given(self) -> tuple[str, ...]:
+    def leading(self) -> tuple[str, ...]:
         """Tokens with the lowest ids, special or not."""
         return (*self.first, *self.reserved)
 
@@ -58,14 +58,14 @@ class StyleTemplate:
         return self._around(models.BPE())
 
     def complete(self, model: Any) -> Tokenizer:
-        """Return the complete tokenizer. `model`: the trained model, which lacks only the tokens in `last`."""
+        """Return the complete tokenizer. `model`: the trained model, with all tokens except `last`."""
         tokenizer = self._around(model)
         mask = self.roles.get("mask_token")
         tokenizer.add_special_tokens(
             [AddedToken(token, lstrip=token == mask, special=True, normalized=False) for token in self.special]
         )
         if self.post_processor is not None:
-            tokenizer.post_processor = self.post_processor(tokenizer)
+            tokenizer.post_processor = self.post_processor
         elif self.row:
             names = sorted({piece.partition(":")[0] for piece in f"{self.row} {self.pair}".split()} - {"$A", "$B"})
             tokenizer.post_processor = processors.TemplateProcessing(
@@ -84,21 +84,16 @@ class StyleTemplate:
 def template_of(
     style: Style, kind: Kind, *, lowercase: bool = True, special_tokens: tuple[str, ...] = ()
 ) -> StyleTemplate:
-    """Return the template of a style. `special_tokens`: the user's tokens; their ids follow `first`."""
+    """Return the template of a style. `special_tokens`: the user's tokens; their ids follow the style's own."""
     template = _TEMPLATES[style, kind]
     if not lowercase and style in _CASED:
         template = dataclasses.replace(template, normalizer=_CASED[style])
-    own = tuple(token for token in special_tokens if token not in (*template.given, *template.last))
+    own = tuple(token for token in special_tokens if token not in (*template.leading, *template.last))
     return dataclasses.replace(template, first=(*template.first, *own))
 
 
 def _roles(**tokens: str) -> dict[str, str]:
     return {f"{role}_token": token for role, token in tokens.items()}
-
-
-def _process_roberta(tokenizer: Tokenizer) -> Any:
-    ends = (("</s>", tokenizer.get_vocab()["</s>"]), ("<s>", tokenizer.get_vocab()["<s>"]))
-    return processors.RobertaProcessing(*ends, trim_offsets=True, add_prefix_space=False)
 
 
 _CLS_AND_SEP: dict[str, Any] = {
@@ -153,7 +148,7 @@ _TEMPLATES: dict[tuple[Style, Kind], StyleTemplate] = {
         roles=_roles(bos="<s>", eos="</s>", pad="<pad>", unk="<unk>", cls="<s>", sep="</s>", mask="<mask>"),
         pre_tokenizer=pre_tokenizers.ByteLevel(add_prefix_space=False),
         decoder=decoders.ByteLevel(),
-        post_processor=_process_roberta,
+        post_processor=processors.RobertaProcessing(("</s>", 2), ("<s>", 0), add_prefix_space=False),
         max_length=512,
     ),
     ("gpt2", "byte-bpe"): StyleTemplate(
@@ -162,7 +157,7 @@ _TEMPLATES: dict[tuple[Style, Kind], StyleTemplate] = {
         roles=_roles(bos="<|endoftext|>", eos="<|endoftext|>", unk="<|endoftext|>"),
         pre_tokenizer=pre_tokenizers.ByteLevel(add_prefix_space=False),
         decoder=decoders.ByteLevel(),
-        post_processor=lambda _: processors.ByteLevel(trim_offsets=False),
+        post_processor=processors.ByteLevel(trim_offsets=False),
         max_length=1024,
     ),
     ("llama", "bpe"): StyleTemplate(  # Llama 2

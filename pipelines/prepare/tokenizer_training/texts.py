@@ -28,7 +28,7 @@ _NOT_SAID = ("role", "type")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RowCounts:
-    """Rows trained on, rejected and filtered (by reason). `text_bytes`: UTF-8 bytes of training text."""
+    """Counts of rows: trained on, and by reason, rejected or filtered. `text_bytes`: UTF-8 bytes of training text."""
 
     trained: int
     rejected: dict[str, int]
@@ -37,7 +37,7 @@ class RowCounts:
 
 
 def sample(splits: Sequence[SplitSource], *, rows: int) -> list[SplitSource]:
-    """Return the splits with fewer rows, about `rows` in total, in evenly spaced runs of consecutive rows."""
+    """Reduce splits to about `rows` rows in total, in evenly spaced runs of consecutive rows."""
     total = sum(split.num_rows for split in splits)
     if rows >= total:
         return list(splits)
@@ -54,24 +54,20 @@ def sample(splits: Sequence[SplitSource], *, rows: int) -> list[SplitSource]:
 
 
 class TrainingTexts:
-    """Iterable of batches of training texts. Each iteration reads the source again.
+    """Texts of a source's rows, to train a tokenizer. Each call of `read` reads the source again.
 
-    After an iteration, `rows` has the counts, and `measured` the first texts.
+    At its end, `rows` has the counts, and `measured` the first 1,000 texts. Setting `stop` ends it from another thread.
     """
 
     def __init__(self, splits: Sequence[SplitSource], columns: ColumnPlan) -> None:
         self.num_rows = sum(split.num_rows for split in splits)
-        # Another thread sets this to end an iteration.
         self.stop = threading.Event()
         self.rows: RowCounts | None = None
         self.measured: list[str] = []
         self._columns, self._splits = columns, splits
 
-    def __iter__(self) -> Iterator[list[str]]:
-        return self.read()
-
     def read(self, progress: Progress | None = None) -> Iterator[list[str]]:
-        """Yield lists of texts.
+        """Yield the texts in batches.
 
         Raises: SourceError if rows cannot be read, or if all texts are blank; RuntimeError once `stop` is set.
         """
@@ -85,8 +81,10 @@ class TrainingTexts:
                 rows, reasons = extraction.extract(batch, self._columns)
                 unused.update(reasons[reasons != ""].tolist())
                 trained += len(rows)
-                chats = [_said(rows.nested["messages"])] if "messages" in rows.nested else []
-                for column in (*rows.texts, *chats):
+                columns = list(rows.texts)
+                if "messages" in rows.nested:
+                    columns.append(pa.array(_strings(messages.objects_of(rows.nested["messages"])), pa.large_string()))
+                for column in columns:
                     text_bytes += pc.sum(pc.binary_length(column)).as_py() or 0
                     strings = column.to_pylist()
                     self.measured += strings[: _MEASURED - len(self.measured)]
@@ -102,10 +100,6 @@ class TrainingTexts:
         filtered = {reason: rows for reason, rows in sorted(unused.items()) if is_filtered(reason)}
         rejected = {reason: rows for reason, rows in sorted(unused.items()) if not is_filtered(reason)}
         self.rows = RowCounts(trained=trained, rejected=rejected, filtered=filtered, text_bytes=text_bytes)
-
-
-def _said(column: pa.Array) -> pa.Array:
-    return pa.array(_strings(messages.objects_of(column)), pa.large_string())
 
 
 def _strings(value: Any) -> Iterator[str]:

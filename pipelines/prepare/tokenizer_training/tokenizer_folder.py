@@ -1,7 +1,4 @@
-"""Write the folder of a trained tokenizer, as `save_pretrained` of transformers does, with a record of its training.
-
-The files do not depend on the release of transformers.
-"""
+"""Write a trained tokenizer's folder like `save_pretrained`, but equal with all releases of transformers."""
 
 import hashlib
 import json
@@ -23,7 +20,7 @@ _NO_LIMIT = int(1e30)
 def files_of(
     tokenizer: Tokenizer, template: StyleTemplate, *, max_length: int | None, chat_template: str | None
 ) -> dict[str, bytes]:
-    """Return the tokenizer's files: content by name."""
+    """Return the tokenizer's files by name. `max_length`: None for the style's limit. `chat_template`: Jinja source."""
     own = [token for token in template.special if token not in template.roles.values()]
     special = {**template.roles, **({"additional_special_tokens": own} if own else {})}
     config = {
@@ -47,7 +44,7 @@ def files_of(
     return {**files, **({"chat_template.jinja": chat_template.encode()} if chat_template else {})}
 
 
-def check(folder: str) -> None:
+def require_empty(folder: str) -> None:
     """Check that a folder is missing or empty. Raises: OutputError."""
     if names := storage.list_names(folder):
         raise OutputError(
@@ -58,8 +55,8 @@ def check(folder: str) -> None:
 
 
 def write(folder: str, files: Mapping[str, bytes], record: Mapping[str, Any]) -> None:
-    """Write the files, then a record of the training run that includes the files' digests. Raises: as `check`."""
-    check(folder)
+    """Write the files, then training.json: `record` and the files' digests. Raises: as `require_empty`."""
+    require_empty(folder)
     storage.make_folder(folder)
     digests = {name: hashlib.sha256(content).hexdigest() for name, content in sorted(files.items())}
     for name, content in {**files, RECORD: _dump({**record, "sha256": digests})}.items():

@@ -30,13 +30,13 @@ _log = logging.getLogger(__name__)
 
 
 def template_for(request: TokenizerRequest) -> StyleTemplate:
-    """Return the template of the requested style and kind.
+    """Return the template of the requested style and kind, with the user's special tokens.
 
     Raises: ConfigError if the vocabulary has room only for the style's fixed tokens.
     """
     style, lowercase, size = request.chosen_style, request.lowercase is not False, request.vocab_size
     template = template_of(style, request.kind, lowercase=lowercase, special_tokens=request.special_tokens)
-    fixed = len(template.given) + len(template.last) + len(template.alphabet)
+    fixed = len(template.leading) + len(template.last) + len(template.alphabet)
     if size <= fixed:
         raise ConfigError(
             f"--vocab-size {size} is too small: this style already has {some(fixed, 'special token')}"
@@ -47,10 +47,7 @@ def template_for(request: TokenizerRequest) -> StyleTemplate:
 
 
 def characters_of(texts: Iterable[list[str]], template: StyleTemplate) -> list[str]:
-    """Return the texts' characters, for training WordPiece.
-
-    They are in code point order, followed by those that also continue a word, with the prefix `##`.
-    """
+    """Return all characters in batches of texts, in order, then those that also continue words, prefixed with `##`."""
     splitter = template.splitter()
     occurs = np.zeros(sys.maxunicode + 1, bool)
     # For each character X, the number of words in aXa; 0 if not tested yet.
@@ -76,10 +73,9 @@ def characters_of(texts: Iterable[list[str]], template: StyleTemplate) -> list[s
 def train(
     texts: Iterable[list[str]], template: StyleTemplate, request: TokenizerRequest, characters: list[str]
 ) -> Tokenizer:
-    """Train a tokenizer on the texts. Warns if its vocabulary is smaller than requested.
+    """Train a tokenizer on batches of texts. Warns if its vocabulary is smaller than requested.
 
     `characters`: the result of `characters_of` for WordPiece, else empty.
-
     Raises: ConfigError if the special tokens and characters exceed the vocabulary; any error that `texts` raises.
     """
     learner = template.splitter()
@@ -106,7 +102,7 @@ def train(
 
 def _model_and_trainer(template: StyleTemplate, request: TokenizerRequest, characters: list[str]) -> tuple[Any, Any]:
     options: dict[str, Any] = {"vocab_size": request.vocab_size - len(template.last), "show_progress": False}
-    tokens = list(template.given)
+    tokens = list(template.leading)
     if template.kind == "unigram":
         unknown = template.roles["unk_token"]
         return models.Unigram(), trainers.UnigramTrainer(unk_token=unknown, special_tokens=tokens, **options)
@@ -141,7 +137,7 @@ def _no_room(request: TokenizerRequest) -> ConfigError:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenizerEvaluation:
-    """Evaluation of a tokenizer on `texts` texts. Words are separated by white space.
+    """Result of encoding `texts` texts with `engine`. Words are separated by white space.
 
     `unknown_share`: fraction of unknown tokens.
     """

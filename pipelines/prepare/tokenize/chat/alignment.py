@@ -28,7 +28,7 @@ _ADDED, _TAKES_BEFORE, _TAKES_AFTER = 1, 2, 4
 
 
 class Aligner:
-    """Finds the tokens of rendered texts that are learned."""
+    """Makes loss masks for the tokens of rendered conversations."""
 
     def __init__(self, tokenizer: HFTokenizer, *, dtype: np.dtype) -> None:
         self._backend = copy_backend(tokenizer)
@@ -38,9 +38,9 @@ class Aligner:
         self._pieces, self._edges, self._kinds = _table(self._backend)
 
     def align(self, runs: RaggedTokens, texts: Texts) -> tuple[RaggedTokens, np.ndarray]:
-        """Return the tokens of each text, and a loss mask for all T tokens, uint8 [T].
+        """Return the tokens of each text, and a loss mask for all T tokens, uint8 [T]: 1 for learned tokens.
 
-        `runs`: the texts' tokens from an engine. A text on which the walk fails gets the Rust tokenizer's tokens.
+        `runs`: the texts' tokens from an engine. They stay, except in texts that only the Rust tokenizer can align.
         """
         runs, mask = self._aligned(runs, texts)
         if len(texts.skipped):
@@ -63,11 +63,11 @@ class Aligner:
     def _with_reported(
         self, runs: RaggedTokens, mask: np.ndarray, texts: Texts, rows: np.ndarray
     ) -> tuple[RaggedTokens, np.ndarray]:
-        strings = texts.strings.take(pa.array(rows)).to_pylist()
-        encodings = self._backend.encode_batch(strings, add_special_tokens=False)
+        encodings = self._backend.encode_batch(texts.strings.take(pa.array(rows)).to_pylist(), add_special_tokens=False)
         known = from_lists([encoding.ids for encoding in encodings], dtype=self._dtype)
-        learned = map(texts.learned_letters, rows)
-        known_mask = [_reported(encoding, letters) for encoding, letters in zip(encodings, learned, strict=True)]
+        known_mask = [
+            _reported(encoding, texts.learned_letters(row)) for encoding, row in zip(encodings, rows, strict=True)
+        ]
         masks = RaggedTokens(np.concatenate(known_mask), known.offsets)
         return exchanged(runs, rows, known), exchanged(RaggedTokens(mask, runs.offsets), rows, masks).ids
 
@@ -80,7 +80,7 @@ def _reported(encoding: Any, learned: np.ndarray) -> np.ndarray:
 
 
 def _table(backend: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the joined bytes of all tokens, plus 8 zero bytes; each token's offsets in them; and each token's kind."""
+    # Returns the joined bytes of all tokens, plus 8 zero bytes; each token's offsets in them; and each token's kind.
     added = backend.get_added_tokens_decoder()
     vocabulary = backend.get_vocab(with_added_tokens=True)
     size = max([*vocabulary.values(), *added], default=0) + 1
@@ -105,8 +105,8 @@ def _reading(backend: Any) -> Callable[[str], bytes]:
     if '"ByteLevel"' not in json.dumps([parts["pre_tokenizer"], parts["decoder"]]):
         return _of_sentence_piece
     printable = [byte for byte in range(256) if chr(byte) in pre_tokenizers.ByteLevel.alphabet()]
-    others = (byte for byte in range(256) if byte not in printable)
-    bytes_of = {**{chr(byte): byte for byte in printable}, **{chr(0x100 + at): byte for at, byte in enumerate(others)}}
+    unprintable = (byte for byte in range(256) if byte not in printable)
+    bytes_of = {chr(byte): byte for byte in printable} | {chr(0x100 + at): byte for at, byte in enumerate(unprintable)}
     return lambda token: bytes(bytes_of.get(letter, 0) for letter in token)
 
 

@@ -9,8 +9,7 @@ the text that the template's loop over messages writes for the answer.
                                 └── generation prompt ┘
 
 docs/format.md specifies where an answer ends. The turn must begin with the generation prompt, or, if the template
-writes earlier answers differently, with `header`: the common beginning of the generation prompt and of the answers in
-trial conversations.
+writes earlier answers differently, with `header` (see `Traits`).
 """
 
 from __future__ import annotations
@@ -45,11 +44,11 @@ _THOUGHT: Message = {"role": "assistant", "content": f"so\n</think>\n\n{ANSWER['
 
 @dataclasses.dataclass(frozen=True)
 class Traits:
-    """Facts about a chat template from trial conversations.
+    """Facts about a chat template, from its renderings of trial conversations.
 
     `prompt`: the generation prompt; None if it depends on the conversation. `header`: the common beginning of the
     generation prompt and of all answers. `closings`: end-of-turn tokens, each with the white space after it. `is_open`:
-    answers do not end with a token.
+    whether answers do not end with a token.
     """
 
     prompt: bytes | None
@@ -59,26 +58,22 @@ class Traits:
 
 
 class AnswerFinder:
-    """Finds answers in the renderings of one template."""
+    """Finds the assistant's answers in conversations that the chat template `program` rendered."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        self._whole_turns = program.settings.whole_turns
 
-    def spans(self, conversation: Conversation, found: Rendering, answers: Sequence[int]) -> Spans:
-        """Return the learned byte spans of the messages at the indices `answers`, sorted and disjoint.
+    def spans(self, conversation: Conversation, rendering: Rendering, answers: Sequence[int]) -> Spans:
+        """Return the byte spans to learn in the rendered conversation, sorted and disjoint.
 
-        `found`: the rendered conversation. Raises: Rejected if an answer cannot be located with certainty.
+        `answers`: indices of the messages to learn. Raises: Rejected if one cannot be located with certainty.
         """
         if self.program.notes.is_used:
-            return joined(self._marked(conversation, found, answers))
-        if not any(stop for _, stop in found.turns):
-            return joined(self._by_prefixes(conversation, found.text, answers))
-        spans: Spans = []
-        for index in answers:
-            if found.turns[index][1]:
-                spans += self._of_answer(conversation, found, index)
-        return joined(spans)
+            return joined(self._marked(conversation, rendering, answers))
+        if not any(stop for _, stop in rendering.turns):
+            return joined(self._by_prefixes(conversation, rendering.text, answers))
+        written = (index for index in answers if rendering.turns[index][1])
+        return joined([span for index in written for span in self._of_answer(conversation, rendering, index)])
 
     def _marked(self, conversation: Conversation, rendering: Rendering, answers: Sequence[int]) -> Spans:
         if len(answers) == sum(message["role"] == "assistant" for message in conversation.messages):
@@ -110,14 +105,14 @@ class AnswerFinder:
         return max((at + len(token) for token in tokens), default=min(at + 1, len(text)))
 
     def _space_behind(self, text: bytes, start: int, stop: int) -> int:
-        if self._whole_turns or not text.endswith(self.traits.closings, start, stop):
+        if self.program.settings.whole_turns or not text.endswith(self.traits.closings, start, stop):
             return 0
         return stop - start - len(text[start:stop].rstrip())
 
     def _start(self, conversation: Conversation, rendering: Rendering, index: int) -> int:
         start, stop = rendering.turns[index]
         header = self.traits.header
-        if self._whole_turns:
+        if self.program.settings.whole_turns:
             role = _OPENED_THOUGHT.sub(b"", header)
             if rendering.text.startswith(role, start, stop):
                 return start + len(role)
@@ -166,7 +161,7 @@ class AnswerFinder:
         return [(start, self.before_token(rendering.text, calls)), *more]
 
     def before_token(self, text: bytes, stop: int) -> int:
-        """Return the start of an added token that begins before position `stop` and ends after it; else `stop`."""
+        """Return the start of an added token that begins before byte `stop` and ends after it, else `stop`."""
         tokens = [token.encode() for token in self.program.settings.added_tokens]
         begun = (
             at for token in tokens for at in range(max(0, stop - len(token) + 1), stop) if text.startswith(token, at)
@@ -189,7 +184,6 @@ class AnswerFinder:
 
     @functools.cached_property
     def traits(self) -> Traits:
-        """Facts from trial conversations."""
         trials = [self._tried([QUESTION, answer] * count) for answer in (ANSWER, _THOUGHT) for count in (2, 1)]
         done = [trial for trial in trials if trial is not None]
         prompted = self._tried([QUESTION], prompt=True)
@@ -228,7 +222,7 @@ class AnswerFinder:
 
 
 def joined(spans: Spans) -> Spans:
-    """Sort spans, merge adjacent or overlapping ones, and drop empty ones."""
+    """Sort spans [start, stop), merge adjacent and overlapping ones, and drop empty ones."""
     merged: Spans = []
     end = -1
     for start, stop in sorted(spans):
@@ -248,7 +242,7 @@ def _shared(texts: list[bytes]) -> bytes:
 
 
 def has_constant_prompt(tree: nodes.Template) -> bool:
-    """Return whether the text that a template writes after its last loop does not depend on messages or tools."""
+    """Return whether a template's text after its last loop, such as the generation prompt, is always the same."""
     last = max((at for at, node in enumerate(tree.body) if isinstance(node, nodes.For)), default=-1)
     fixed = {node: node.target for node in tree.body if isinstance(node, nodes.Assign)}
     names = list(tree.find_all(nodes.Name))

@@ -1,8 +1,4 @@
-"""Built-in chat templates.
-
-ChatML is OpenAI's format; Axolotl 0.19 and LLaMA-Factory 0.9.5 write the same text. The {% generation %} markers are
-for programs that use `transformers`.
-"""
+"""Built-in chat templates. ChatML is OpenAI's format; Axolotl 0.19 and LLaMA-Factory 0.9.5 write the same text."""
 
 from pipelines.prepare.tokenize.engines import HFTokenizer
 

@@ -53,7 +53,7 @@ class Refused(Rejected):
 
 @dataclasses.dataclass(frozen=True)
 class Conversation:
-    """A conversation as a template renders it. All values have JSON types.
+    """Messages for a chat template, with the parts that are not learned. All values have JSON types.
 
     `unlearned`: indices of messages that are not learned. `withheld`: for answers learned in part, a flag for each
     character, True if it is not learned, by message index and field (`content` or `reasoning_content`). `options`: the
@@ -67,19 +67,20 @@ class Conversation:
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def learned(self) -> list[int]:
-        """Return the indices of the answers that are learned."""
+        """Return the indices of the assistant's messages that are learned."""
         messages, unlearned = self.messages, self.unlearned
         return [at for at, message in enumerate(messages) if message["role"] == "assistant" and at not in unlearned]
 
     def until(self, stop: int) -> "Conversation":
-        """Return the conversation's first `stop` messages."""
+        """Return the conversation with only its first `stop` messages."""
         return dataclasses.replace(self, messages=self.messages[:stop])
 
 
 class Needs:
     """The form of contents and tool arguments that a template needs, found with trial conversations.
 
-    `render`: renders messages and tools.
+    `render`: renders messages and tools to UTF-8. `reads_parts`: returns whether contents of a role must be lists of
+    parts.
     """
 
     def __init__(self, render: Callable[[list[Message], list[Any] | None], bytes]) -> None:
@@ -103,7 +104,7 @@ class Needs:
 
     @functools.cached_property
     def parsed_arguments(self) -> bool:
-        """Whether tool calls need arguments as objects, because the template changes arguments in JSON text."""
+        """Whether arguments of tool calls must be objects, because the template changes JSON text."""
         as_text = json.dumps(ARGUMENTS)
         rendered = self._tried(*calling(as_text))
         return (rendered is None or as_text.encode() not in rendered) and self._tried(*calling(ARGUMENTS)) is not None
@@ -123,10 +124,10 @@ def _has_read(text: bytes | None, message: Message) -> bool:
     return text is not None and message["content"].encode() in text and not re.search(rb"""['"]text['"]""", text)
 
 
-def num_shared(one: Sequence[Any], two: Sequence[Any]) -> int:
+def num_shared(first: Sequence[Any], second: Sequence[Any]) -> int:
     """Return the length of the common beginning of two sequences."""
-    size = min(len(one), len(two))
-    return next((at for at in range(size) if one[at] != two[at]), size)
+    size = min(len(first), len(second))
+    return next((at for at in range(size) if first[at] != second[at]), size)
 
 
 def calling(arguments: Any = ARGUMENTS) -> tuple[list[Message], list[Any]]:
@@ -138,10 +139,7 @@ def calling(arguments: Any = ARGUMENTS) -> tuple[list[Message], list[Any]]:
 
 
 def plain_rows(column: pa.Array) -> list[list[Message]] | None:
-    """Return the conversations in a column of message lists.
-
-    Returns None if a message has values other than `role` and `content`, or if one of them is not a text.
-    """
+    """Return the conversations in a column of message lists; None unless each message is a `role` and a `content`."""
     flat = column.flatten()
     fields = {field.name: flat.field(at) for at, field in enumerate(flat.type)} if pa.types.is_struct(flat.type) else {}
     used = [name for name, values in fields.items() if values.null_count < len(values)]
@@ -151,21 +149,19 @@ def plain_rows(column: pa.Array) -> list[list[Message]] | None:
     if any(fields[name].null_count or fields[name].type not in texts for name in used):
         return None
     # `to_pylist` of the whole struct would take five times as long.
-    one, other = used
-    pairs = zip(fields[one].to_pylist(), fields[other].to_pylist(), strict=True)
-    messages = ({one: first, other: second} for first, second in pairs)
+    values = zip(*(fields[name].to_pylist() for name in used), strict=True)
+    messages = (dict(zip(used, pair, strict=True)) for pair in values)
     return [list(itertools.islice(messages, length or 0)) for length in pc.list_value_length(column).to_pylist()]
 
 
 def conversation_of(
     messages: Sequence[Any], tools: Any = None, options: Any = None, *, needs: Needs, learns_prompts: bool = False
 ) -> Conversation:
-    """Convert one row's messages, tools and template variables to a `Conversation`.
+    """Convert one row's messages, tools and template variables (`options`) to a `Conversation`.
 
     A message, a part of its content or thought, or a range of characters (in `train_detail`) is not learned if `weight`
     (OpenAI) is 0 or `train` (Axolotl) is false. If both are given, `train` applies. `learns_prompts`: also learn the
     answers in the prompt of a row with prompt and completion.
-
     Raises: Rejected if a value has the wrong type.
     """
     kept, unlearned, withheld = [], set(), {}
@@ -184,7 +180,7 @@ def conversation_of(
 
 
 def roles_without_effect(messages: Iterable[Any]) -> list[str]:
-    """Return the roles, except assistant, of messages with a true `train`, which has no effect on them."""
+    """Return the roles, except assistant, of messages with a true `train`, which has no effect there."""
     roles = set()
     for message in messages:
         flags = {"train": message.get("train")} if isinstance(message, dict) else {}
@@ -210,7 +206,7 @@ def _is_learned(message: Message, place: str) -> bool:
 
 
 def _withheld(message: Message, place: str) -> dict[str, list[bool]]:
-    """Remove the masks from the message. Return, by field, whether each character is masked."""
+    # Removes the masks from the message, and returns, by field, whether each character is masked.
     masks, details = {"content": _of_parts(message, "content", place)}, message.pop("train_detail", None)
     if details == []:  # as in Axolotl
         message.setdefault("train", False)
@@ -242,7 +238,7 @@ def _learned_characters(details: Any, size: int, place: str) -> list[bool]:
             raise Rejected(MASK, f"{place} has train_detail {detail or details!r}, expected {expected}")
         marked = trained if _is_learned(entry, f"train_detail of {place}") else untrained
         marked[first : last + 1] = b"\1" * (last + 1 - first)
-    return [bool(one and not other) for one, other in zip(trained, untrained, strict=True)]
+    return [bool(keep and not drop) for keep, drop in zip(trained, untrained, strict=True)]
 
 
 def _message(message: Message, index: int, needs: Needs) -> Message:
@@ -308,7 +304,7 @@ def _options(options: Any) -> dict[str, Any]:
 
 
 def check_parts_read(messages: Sequence[Message], text: bytes) -> None:
-    """Raise Rejected if the template wrote a list of parts in Python's notation."""
+    """Check that a rendered text does not contain a list of parts in Python's notation. Raises: Rejected."""
     for index, message in enumerate(messages):
         content = message.get("content", "")
         if isinstance(content, str):

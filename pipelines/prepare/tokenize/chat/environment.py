@@ -27,10 +27,10 @@ _TAKE, _LEAVE = "(take)", "(leave)"
 
 
 class Notes(Extension):
-    """Jinja extension that records the places of {% generation %} blocks and of a loop's items in the written text.
+    """Jinja extension that records where {% generation %} blocks and a loop's items are in the written text.
 
-    `spans`: the byte spans of the blocks. `items`: for each item of an outer loop, `id(item)` and the number of bytes
-    before it. The end of a loop has the id 0.
+    `spans`: byte spans of the blocks. `items`: for each item of an outer loop, `id(item)` and the number of bytes
+    before it. The end of a loop has the id 0. `is_used`: whether the template has such blocks.
     """
 
     tags = {"generation"}  # noqa: RUF012 - as Jinja declares it
@@ -41,20 +41,19 @@ class Notes(Extension):
         environment.filters |= {_TAKE: self._take, _LEAVE: self._leave}
 
     def start(self) -> None:
-        """Begin a rendering. The caller must update `num_written`, the number of bytes written."""
+        """Begin a rendering. The renderer must update `num_written`, the number of bytes written so far."""
         self.num_written = 0
         self.spans: Spans = []
         self.items: list[tuple[int, int]] = []
 
     def watch(self, tree: nodes.Template) -> nodes.Template:
-        """Change a template's syntax tree so that outer loops record their items, and return the tree."""
+        """Change a template's syntax tree so that outer loops record their items. Return the same tree."""
         self._watch(tree.body)
         tree.set_environment(self.environment)
         return tree
 
     def _watch(self, body: list[nodes.Node]) -> None:
-        # Loops in macros and in {% set %}, {% filter %} and {% generation %} blocks are left out: their text is written
-        # later.
+        # Loops in macros and in {% set %}, {% filter %} and {% generation %} blocks write their text later.
         for at, node in reversed(list(enumerate(body))):
             if isinstance(node, nodes.For) and isinstance(node.target, nodes.Name):
                 node.body.insert(0, self._noting(_TAKE, node.target.name, node.lineno))
@@ -115,9 +114,9 @@ class _Environment(ImmutableSandboxedEnvironment):
 
 class _Namespace(Namespace):
     def __init__(*args: Any, **kwargs: Any) -> None:
-        self, *others = args
+        self, *mappings = args
         Namespace.__init__(self)
-        for name, value in dict(*others, **kwargs).items():
+        for name, value in dict(*mappings, **kwargs).items():
             self[name] = value
 
     def __setitem__(self, name: str, value: Any) -> None:
@@ -131,10 +130,7 @@ _HARMLESS = (str, LoopContext, _Namespace)
 
 
 def create_environment(date: str | None = None) -> ImmutableSandboxedEnvironment:
-    """Create the Jinja environment for a template. Its `strftime_now` formats `date` (ISO) instead of today's date.
-
-    Without a date, `strftime_now` raises Rejected.
-    """
+    """Create the Jinja environment for a chat template. `date` (ISO): today's date in it; None to reject its use."""
     environment = _Environment(trim_blocks=True, lstrip_blocks=True, extensions=[Notes, loopcontrols])
 
     def strftime_now(form: str) -> str:
@@ -154,7 +150,7 @@ def create_environment(date: str | None = None) -> ImmutableSandboxedEnvironment
 
 
 def syntax_error(source: str) -> str | None:
-    """Return a template's syntax error with its line number; None if the template has none."""
+    """Return the syntax error of a template's source, with its line number; None if it has none."""
     try:
         create_environment().parse(source)
     except TemplateSyntaxError as error:

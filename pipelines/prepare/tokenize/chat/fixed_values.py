@@ -23,8 +23,6 @@ _PADDED = frozenset("deHIjmMSUVWy")
 
 
 class _Silent:
-    __slots__ = ("_value",)
-
     def __init__(self, value: Any) -> None:
         self._value = value
 
@@ -33,15 +31,11 @@ class _Silent:
 
 
 class _Callable(_Silent):
-    __slots__ = ()
-
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return fixed(self._value(*args, **kwargs))
 
 
 class _Iterator(_Silent):
-    __slots__ = ()
-
     def __iter__(self) -> Iterator[Any]:
         return self
 
@@ -70,7 +64,7 @@ def _refuse_text(kind: str) -> NoReturn:
 
 
 def fixed(value: Any) -> Any:
-    """Return the value; for a callable or an iterator, a wrapper that raises if written as text."""
+    """Return a value as it is, or for a callable or an iterator, a wrapper that raises if written as text."""
     kind = type(value)
     if kind in _PLAIN or isinstance(value, (_Silent, Cycler, Undefined, Macro, LoopContext)):
         return value

@@ -1,4 +1,4 @@
-"""Find the prompts of preference pairs. Rendering processes import this module, so it imports no large library."""
+"""Split preference pairs. Rendering processes import this module, so it imports no large library."""
 
 import itertools
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ Messages = Sequence[Any]
 
 
 def split_pair(prompt: Messages | None, chosen: Messages, rejected: Messages) -> list[list[Any]]:
-    """Split a preference pair into the messages of the prompt, the chosen answer and the rejected answer.
+    """Return the messages of a preference pair's prompt, chosen answer and rejected answer.
 
     If `prompt` is None, or both answers repeat it, the prompt is their common beginning.
     Raises: Rejected if the prompt or an answer is empty, or if the answers are equal.
@@ -18,7 +18,7 @@ def split_pair(prompt: Messages | None, chosen: Messages, rejected: Messages) ->
     system = [] if prompt is None else list(itertools.takewhile(_is_system, prompt))
     question = None if prompt is None else prompt[len(system) :] or prompt
     if question is None or all(_repeats(answer, question) for answer in (chosen, rejected)):
-        # The last item of the shorter one is never shared, as in TRL's `extract_prompt`.
+        # The last message of the shorter one is never shared, as in TRL's `extract_prompt`.
         size = num_shared(chosen[:-1], rejected[:-1])
         prompt, chosen, rejected = chosen[:size], chosen[size:], rejected[size:]
         if all(map(_is_system, prompt)):

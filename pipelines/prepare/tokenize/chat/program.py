@@ -1,4 +1,4 @@
-"""Compiled chat template that reports the bytes that it writes for each message."""
+"""Compile a chat template so that it reports which bytes it writes for each message."""
 
 from __future__ import annotations
 
@@ -16,12 +16,10 @@ class Settings:
     """Settings of a chat template, with the limits of one rendering.
 
     `source`, `tools_source`: the template for conversations without and with tools. `date` (ISO) replaces today's date.
-    `learns_prompts`: also learn the answers in the prompt of a row with prompt and completion. `whole_turns`: learn all
-    of an answer's turn after the role. `learn_not`: any of "thoughts" and "tool_calls". `joins_line_breaks`: the
-    tokenizer has one token for two line breaks.
-
-    `cpu_seconds`: limit of processor time; 5 to 100 µs are usual. `memory_bytes`: limit for a whole batch.
-    `text_bytes`: limit for the UTF-8 text.
+    `learn`: which answers are learned. `learns_prompts`: also learn answers in the prompt of a row with prompt and
+    completion. `whole_turns`: learn all of an answer's turn after the role. `learn_not`: any of "thoughts" and
+    "tool_calls". `joins_line_breaks`: the tokenizer has one token for two line breaks. `cpu_seconds`: processor time; 5
+    to 100 µs are usual. `memory_bytes`: for a whole batch. `text_bytes`: for the UTF-8 text.
     """
 
     source: str
@@ -40,7 +38,7 @@ class Settings:
 
 
 class Rendering(NamedTuple):
-    """A rendered conversation: UTF-8 text, and byte spans in it.
+    """A rendered conversation: UTF-8 text, and byte spans [start, stop) in it.
 
     `marked`: spans between {% generation %} markers. `turns`: for each message, the span that the template's loop
     writes; (0, 0) if not exactly one loop writes it. `end`: the position where the last loop ends.
@@ -58,7 +56,7 @@ class Rendering(NamedTuple):
 
 
 class Program:
-    """Compiled template. Raises: Rejected if the template cannot be compiled.
+    """Compiled chat template. Raises: Rejected if it cannot be compiled.
 
     `start_clock` is called before compiling and before each rendering. It must start a time limit, because a template
     may never end.

@@ -1,7 +1,6 @@
 """Render a batch of conversations in a worker process, which the module `template` starts.
 
 A template is untrusted code. Jinja's sandbox limits neither its time nor its memory, so the operating system does.
-Settings arrive as JSON, conversations as an Arrow stream.
 """
 
 import contextlib
@@ -13,14 +12,14 @@ import resource
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from pipelines.prepare.sources.columns.messages import objects_of
-from pipelines.prepare.tokenize.chat.answers import AnswerFinder, joined
+from pipelines.prepare.tokenize.chat.answers import AnswerFinder
 from pipelines.prepare.tokenize.chat.conversation import (
     OVER_LIMIT,
     Conversation,
@@ -33,15 +32,13 @@ from pipelines.prepare.tokenize.chat.conversation import (
 )
 from pipelines.prepare.tokenize.chat.environment import Spans
 from pipelines.prepare.tokenize.chat.pairs import split_pair
-from pipelines.prepare.tokenize.chat.part_masks import skipped_spans
 from pipelines.prepare.tokenize.chat.program import Program, Rendering, Settings
-from pipelines.prepare.tokenize.chat.unlearned_parts import part_spans
+from pipelines.prepare.tokenize.chat.unlearned_parts import unlearned_spans
 
 TOO_MUCH_MEMORY = "the chat template takes more memory than allowed"
 # Results in the order of the rows, at least one per row. `text`: the first `num_messages` messages. `learned`,
 # `skipped`: byte spans [start, stop, start, stop, …], in order and disjoint. An unusable row has one result, with a
-# reason and a detail. A preference pair (column `chosen`) has three: the prompt followed by the generation prompt, by
-# the chosen answer, and by the rejected answer.
+# reason and a detail. A preference pair (column `chosen`) has three, as in `ChatRenderer.render`.
 RENDERED = pa.schema(
     {
         "row": pa.int64(),
@@ -60,10 +57,7 @@ _one_at_a_time = threading.Lock()
 
 
 class ChatTemplate:
-    """Renders single conversations with a compiled template.
-
-    `start_clock` must start a time limit.
-    """
+    """Renders single conversations with a chat template. `start_clock`: as in `Program`."""
 
     def __init__(self, settings: Settings, *, start_clock: Callable[[], object]) -> None:
         self.settings = settings
@@ -72,7 +66,7 @@ class ChatTemplate:
         self.needs = Needs(lambda messages, tools: self._run(Conversation(messages, tools)))
 
     def finder(self, conversation: Conversation) -> AnswerFinder:
-        """Return the answer finder of the template that applies: `tools_source` if the conversation has tools."""
+        """Return the answer finder for the conversation's template, which depends on whether it has tools."""
         source = self.settings.source if conversation.tools is None else self.settings.tools_source
         if source not in self._finders:
             self._finders[source] = AnswerFinder(Program(source, self.settings, start_clock=self._start_clock))
@@ -94,8 +88,8 @@ class ChatTemplate:
             rendering = self._rendering(finder.program, part)
             if not are_plain:
                 check_parts_read(part.messages, rendering.text)
-            spans, skipped = finder.spans(part, rendering, learned), self._skipped(finder, part, rendering, learned)
-            texts.append((rendering.text, spans, len(part.messages), skipped))
+            spans = finder.spans(part, rendering, learned)
+            texts.append((rendering.text, spans, len(part.messages), unlearned_spans(finder, part, rendering, learned)))
         return texts
 
     @staticmethod
@@ -114,28 +108,18 @@ class ChatTemplate:
             raise refused from None
 
     def text(self, conversation: Conversation, *, prompt: bool, are_plain: bool = False) -> bytes:
-        """Render a conversation to UTF-8; with `prompt`, add the generation prompt. The rest is as in `render`."""
+        """Render a conversation to UTF-8; with `prompt`, add the generation prompt. Raises: as `render`."""
         text = self._run(conversation, prompt=prompt)
         if not are_plain:
             check_parts_read(conversation.messages, text)
         return text
-
-    def _skipped(self, finder: AnswerFinder, part: Conversation, rendering: Rendering, learned: Sequence[int]) -> Spans:
-        skipped: Spans = []
-        for index in part.withheld.keys() & learned:
-            if spans := finder.spans(part, rendering, [index]):
-                for field in part.withheld[index]:
-                    skipped += skipped_spans(self._run, part, rendering.text, index, field, spans)
-        for index, kind in itertools.product(learned, self.settings.learn_not):
-            skipped += part_spans(finder, part, rendering, index, kind)
-        return joined(skipped)
 
     def _run(self, conversation: Conversation, *, prompt: bool = False) -> bytes:
         return self.finder(conversation).program.run(conversation, prompt=prompt).text
 
 
 def message_of(batch: pa.RecordBatch) -> bytes:
-    """Serialize a record batch as an Arrow stream."""
+    """Serialize a record batch to an Arrow stream, for `batch_of`."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
@@ -143,13 +127,14 @@ def message_of(batch: pa.RecordBatch) -> bytes:
 
 
 def batch_of(message: bytes) -> pa.RecordBatch:
-    """Return the only record batch of a serialized Arrow stream, without a copy."""
+    """Return the record batch of an Arrow stream from `message_of`, without a copy."""
     return pa.ipc.open_stream(message).read_next_batch()
 
 
 def render(settings: str, message: bytes) -> bytes:
-    """Render a serialized batch; return a serialized batch with the schema `RENDERED`.
+    """Render a batch of conversations. Input and output are Arrow streams; the output has the schema `RENDERED`.
 
+    `settings`: a `Settings` as JSON.
     Raises: MemoryError if memory runs out, except while a row is rendered: then that row is rejected.
     """
     template = _template(settings)

@@ -1,7 +1,7 @@
 """Render conversations with a tokenizer's chat template, in worker processes.
 
-Worker processes that make shards render their conversations. Any other process starts a child per rendering thread (see
-`runners.here`), because Jinja holds Python's interpreter lock, and because a child can be killed.
+Worker processes that make shards render their conversations. Any other process starts a child per rendering thread,
+because Jinja holds Python's interpreter lock, and because a child can be killed.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Texts:
 
     @classmethod
     def of(cls, strings: pa.Array, learned: pa.Array, skipped: pa.Array | None = None) -> Texts:
-        """Build `Texts`. `strings`: large strings that begin at the first byte of their buffer.
+        """Build from large strings that begin at the first byte of their buffer.
 
         `learned`, `skipped`: for each text, a list of byte positions [start, stop, start, stop, …] in the text.
         """
@@ -66,7 +66,7 @@ class Texts:
         return cls(strings, data[: edges[-1]], edges, places(learned), none if skipped is None else places(skipped))
 
     def learned_letters(self, index: int) -> np.ndarray:
-        """Return whether each character of the text at `index` is learned, bool."""
+        """Return whether each of the C characters of the text at `index` is learned, bool [C]."""
         start, stop = self.edges[index : index + 2]
         places = np.arange(start, stop)[(self.data[start:stop] & 0xC0) != 0x80]
         return np.asarray(np.searchsorted(self.spans.ravel(), places, side="right") % 2 == 1)
@@ -74,10 +74,10 @@ class Texts:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rendered:
-    """A batch of N rows, rendered as T texts: one per conversation or per answer; an unusable row has one empty text.
+    """A batch of N rows, rendered as T texts: one or several per row. A rejected row has one empty text.
 
-    `owners` int64 [T]: the row of each text, ascending. `num_messages` int64 [T]. `reasons` object [N]: why a row is
-    rejected, or ''. `details`: explanations of the reasons, by row.
+    `owners` int64 [T]: the row of each text, ascending. `num_messages` int64 [T]: the messages in each text. `reasons`
+    object [N]: why a row is rejected, or ''. `details`: explanations of the reasons, by row.
     """
 
     texts: Texts
@@ -88,7 +88,7 @@ class Rendered:
 
 
 class ChatRenderer:
-    """Renders batches of conversations; several threads may use it. `notes`: lines to print before the build."""
+    """Renders batches of conversations; several threads may use it. `notes`: remarks for the user, before the build."""
 
     notes: tuple[str, ...] = ()
 
@@ -118,7 +118,7 @@ class ChatRenderer:
         )
 
     def learning(self, learn: Learn) -> ChatRenderer:
-        """Return a renderer with a different value of --learn."""
+        """Return a renderer with the value `learn` of --learn."""
         return ChatRenderer(dataclasses.replace(self.settings, learn=learn))
 
     @staticmethod
@@ -168,8 +168,8 @@ def open_template(
 ) -> ChatRenderer:
     """Open the tokenizer's chat template `name`, by default the one that `transformers` uses.
 
-    `date`, `more`: fields of `Settings`. `options`: template variables, as KEY=VALUE. `finds_answers`: whether answers
-    must be found, for a loss mask.
+    `date`, `more`: fields of `Settings`. `options`: template variables, as KEY=VALUE. `finds_answers`: whether the
+    assistant's text must be found, for a loss mask.
     Raises: TokenizerError if the template does not exist, needs a date, exceeds the limits or writes answers that
         cannot be found.
     """
@@ -251,16 +251,16 @@ def _notes_of_trial(renderer: ChatRenderer) -> tuple[str, ...]:
 
 
 def _notes(texts: Texts) -> Iterator[str]:
-    one, two, thought, thoughts = texts.strings.to_pylist()
+    single, double, thought, thoughts = texts.strings.to_pylist()
     content = ANSWER["content"]
-    if content not in two:
+    if content not in double:
         yield (
             "the chat template ignores contents that are texts; give lists of parts, such as "
             '[{"type": "text", "text": "…"}]'
         )
-    elif not two.startswith(one) or not thoughts.startswith(thought):
+    elif not double.startswith(single) or not thoughts.startswith(thought):
         yield REWRITES
-    learned = "".join(letter if keep else "\0" for letter, keep in zip(two, texts.learned_letters(1), strict=True))
+    learned = "".join(letter if keep else "\0" for letter, keep in zip(double, texts.learned_letters(1), strict=True))
     ends = [part.rstrip("\0").partition("\0")[0] for part in learned.split(content)[1:]]
     if ends and not ends[0]:
         yield (

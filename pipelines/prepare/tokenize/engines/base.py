@@ -47,7 +47,7 @@ _REFERENCES = ("hf", "slow", "reference")
 
 
 class Tokenizing(Protocol):
-    """Protocol of engines and row encoders. `concurrent`: encoding in several threads at once is faster."""
+    """Protocol of engines and row encoders. `concurrent`: whether several threads encode faster than one."""
 
     name: str
     version: str
@@ -66,7 +66,7 @@ class Engine(Tokenizing, Protocol):
 
 
 def is_reference(engine: str) -> bool:
-    """Return whether `engine`, a name with or without a version, names a reference engine."""
+    """Return whether a name, optionally with a version ("hf 0.23.1"), is that of a reference engine."""
     return engine.partition(" ")[0] in _REFERENCES
 
 
@@ -96,11 +96,6 @@ class HuggingFaceEngine:
         self.backend = copy_backend(tokenizer)
         self._dtype = dtype
 
-    @property
-    def split_special_tokens(self) -> bool:
-        """Whether special tokens in a text are split like ordinary text."""
-        return bool(self.backend.encode_special_tokens)
-
     def parts(self) -> dict[str, Any]:
         """Return the parsed tokenizer.json, without truncation and padding."""
         parts: dict[str, Any] = json.loads(self.backend.to_str())
@@ -113,7 +108,7 @@ class HuggingFaceEngine:
         return from_lists([encoding.ids for encoding in encodings], dtype=self._dtype)
 
     def put_into(self, ragged: RaggedTokens, texts: pa.Array, indices: np.ndarray) -> RaggedTokens:
-        """Return `ragged` with this engine's tokens for the texts at `indices`."""
+        """Return a copy of `ragged`, the texts' tokens, with this engine's tokens for the texts at `indices`."""
         return exchanged(ragged, indices, self.encode(texts.take(pa.array(indices))))
 
 
@@ -143,7 +138,7 @@ TOKENIZERS_TRIED = "0.23.*"
 
 
 class NotQualified(Exception):
-    """Error for a tokenizer that an engine does not support; the message has no full stop."""
+    """Error for a tokenizer that an engine does not support. The message is a clause without a full stop."""
 
 
 class FastEngine(abc.ABC):
@@ -173,7 +168,7 @@ class FastEngine(abc.ABC):
 
     @abc.abstractmethod
     def _open(self, parts: dict[str, Any]) -> None:
-        """Prepare the engine for `parts` of tokenizer.json. Raises: NotQualified if they are not supported."""
+        """Prepare the engine for a parsed tokenizer.json. Raises: NotQualified if it is not supported."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Unpickling does not compare engines again, which would need `transformers`.
@@ -181,7 +176,7 @@ class FastEngine(abc.ABC):
 
 
 def require_release(package: str, *, tried: str) -> str:
-    """Return a package's version. Raises: NotQualified unless the release `tried` is installed."""
+    """Return a package's version. Raises: NotQualified unless the release `tried`, such as "0.23.*", is installed."""
     try:
         version = metadata.version(package)
     except metadata.PackageNotFoundError:

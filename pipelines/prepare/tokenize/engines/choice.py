@@ -12,14 +12,7 @@ import pyarrow as pa
 
 from pipelines.prepare.options.config import EngineName
 from pipelines.prepare.tokenize import library_failures
-from pipelines.prepare.tokenize.engines.base import (
-    BATTERY,
-    Engine,
-    HFTokenizer,
-    HuggingFaceEngine,
-    NotQualified,
-    SlowEngine,
-)
+from pipelines.prepare.tokenize.engines import base
 from tfrecord_io.errors import ConfigError, TokenizerError
 from tfrecord_io.shown import first_line
 
@@ -33,23 +26,23 @@ FAST_ENGINES = {
 _log = logging.getLogger(__name__)
 
 
-def open_reference(tokenizer: HFTokenizer, *, dtype: np.dtype) -> HuggingFaceEngine | SlowEngine:
+def open_reference(tokenizer: base.HFTokenizer, *, dtype: np.dtype) -> base.HuggingFaceEngine | base.SlowEngine:
     """Open the reference engine: the Rust tokenizer if it gives the tokenizer's own ids, else the tokenizer itself.
 
     Raises: TokenizerError if the tokenizer fails on a test text.
     """
-    slow = SlowEngine(tokenizer, dtype=dtype)
+    slow = base.SlowEngine(tokenizer, dtype=dtype)
     if not tokenizer.is_fast:
         return slow
-    rust = HuggingFaceEngine(tokenizer, dtype=dtype)
+    rust = base.HuggingFaceEngine(tokenizer, dtype=dtype)
     with _trying():
         return rust if _agree(rust, slow) else slow
 
 
-def ids_digest(tokenizer: HFTokenizer, *, dtype: np.dtype) -> str:
+def ids_digest(tokenizer: base.HFTokenizer, *, dtype: np.dtype) -> str:
     """Return a digest of the tokenizer's ids for a list of test texts. Raises: TokenizerError if it fails on one."""
     with _trying():
-        tokens = SlowEngine(tokenizer, dtype=dtype).encode(pa.array(BATTERY, pa.string()))
+        tokens = base.SlowEngine(tokenizer, dtype=dtype).encode(pa.array(base.BATTERY, pa.string()))
     return hashlib.sha256(tokens.ids.astype("<i8").tobytes() + tokens.offsets.astype("<i8").tobytes()).hexdigest()
 
 
@@ -66,8 +59,8 @@ def _trying() -> Iterator[None]:
 
 
 def decide(
-    tokenizer: HFTokenizer, reference: Engine, *, dtype: np.dtype, wanted: EngineName = "auto"
-) -> tuple[Engine, dict[str, str]]:
+    tokenizer: base.HFTokenizer, reference: base.Engine, *, dtype: np.dtype, wanted: EngineName = "auto"
+) -> tuple[base.Engine, dict[str, str]]:
     """Choose an engine: the `wanted` one, or for "auto" the first that supports the tokenizer, else `reference`.
 
     Returns: the engine, and the reasons against engines that do not support the tokenizer, by name.
@@ -76,7 +69,7 @@ def decide(
     reasons: dict[str, str] = {}
     if wanted == "hf":
         return reference, reasons
-    parts = reference.parts() if isinstance(reference, HuggingFaceEngine) else {}
+    parts = reference.parts() if isinstance(reference, base.HuggingFaceEngine) else {}
     for name in FAST_ENGINES if wanted == "auto" else (wanted,):
         engine_or_reason = _opened(name, tokenizer, reference, dtype=dtype, parts=parts)
         if not isinstance(engine_or_reason, str):
@@ -91,8 +84,8 @@ def decide(
     return reference, reasons
 
 
-def why_slow(tokenizer: HFTokenizer, *, dtype: np.dtype) -> str:
-    """Explain to users why a job with --engine auto uses the reference engine."""
+def why_slow(tokenizer: base.HFTokenizer, *, dtype: np.dtype) -> str:
+    """Return the reasons, for users, why a job with --engine auto uses the reference engine."""
     engine, reasons = decide(tokenizer, open_reference(tokenizer, dtype=dtype), dtype=dtype)
     if engine.name in FAST_ENGINES:
         return (
@@ -102,15 +95,15 @@ def why_slow(tokenizer: HFTokenizer, *, dtype: np.dtype) -> str:
 
 
 def _opened(
-    name: str, tokenizer: HFTokenizer, reference: Engine, *, dtype: np.dtype, parts: dict[str, Any]
-) -> Engine | str:
-    if not isinstance(reference, HuggingFaceEngine):
+    name: str, tokenizer: base.HFTokenizer, reference: base.Engine, *, dtype: np.dtype, parts: dict[str, Any]
+) -> base.Engine | str:
+    if not isinstance(reference, base.HuggingFaceEngine):
         return "the tokenizer also uses Python code to make its tokens"
     module, kind = FAST_ENGINES[name]
     try:
-        engine: Engine = getattr(importlib.import_module(module), kind)(reference, dtype=dtype, parts=parts)
+        engine: base.Engine = getattr(importlib.import_module(module), kind)(reference, dtype=dtype, parts=parts)
         agrees = _agree(engine, reference)
-    except NotQualified as error:
+    except base.NotQualified as error:
         return str(error)
     except BaseException as error:
         if not library_failures.is_of_library(error):
@@ -120,7 +113,7 @@ def _opened(
     return engine if agrees else "it gives other tokens than the tokenizer for a test text"
 
 
-def _agree(one: Engine, other: Engine) -> bool:
-    texts = pa.array(BATTERY, pa.string())
-    first, second = one.encode(texts), other.encode(texts)
-    return np.array_equal(first.ids, second.ids) and np.array_equal(first.offsets, second.offsets)
+def _agree(engine: base.Engine, reference: base.Engine) -> bool:
+    texts = pa.array(base.BATTERY, pa.string())
+    ours, expected = engine.encode(texts), reference.encode(texts)
+    return np.array_equal(ours.ids, expected.ids) and np.array_equal(ours.offsets, expected.offsets)

@@ -11,9 +11,8 @@ entry are the code point's kind:
     ASK         the reference engine encodes the document
 
 If the code point is part of a word, bits 3-7 are the number of bytes that replace it, and the bits from 13 on are the
-index of these bytes in `pool`. Each engine defines bits 8-12. The table `memory` contains words with at most three ids:
-
-    row of `memory`    key, key | ids 0, 1 | id 2, count
+index of these bytes in `pool`. Each engine defines bits 8-12. The table `memory` contains words with at most three ids;
+a row is the word's key (two numbers), ids 0 and 1, id 2 and their count.
 
 Do not rename a NamedTuple here: Numba's caches on disk contain the names of types, and become unreadable.
 """
@@ -22,7 +21,7 @@ from __future__ import annotations
 
 import abc
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numba
@@ -63,7 +62,7 @@ def jit(function: _Function) -> _Function:
 
 @jit
 def code_point(data, at, end):  # type: ignore[no-untyped-def]
-    """Return the code point at `at`, -1 for invalid UTF-8, and its width in bytes."""
+    """Decode the UTF-8 at data[at:end]. Return the first code point, -1 if it is invalid, and its width in bytes."""
     first = np.int64(data[at])
     if first < 0x80:
         return first, 1
@@ -81,7 +80,7 @@ def code_point(data, at, end):  # type: ignore[no-untyped-def]
 
 @jit
 def entry_of(point, pages):  # type: ignore[no-untyped-def]
-    """Return a code point's entry in the cache: ASK for the code point -1, and 6 if its page is missing."""
+    """Return a code point's entry in the cache `pages`: ASK for the code point -1, and 6 if its page is missing."""
     if point < 128:
         return pages.entries[point] if point >= 0 else np.uint64(ASK)
     page = np.int64(pages.page_of[point >> PAGE_BITS])
@@ -126,7 +125,7 @@ def holds(data, at, end, contents):  # type: ignore[no-untyped-def]
 
 @jit
 def first_bytes(low, high, size):  # type: ignore[no-untyped-def]
-    """Return the first `size` (1 to 15) of the 16 bytes in `low` and `high`, then zeros."""
+    """Replace all but the first `size` (1 to 15) of the 16 bytes in `low` and `high` with zeros."""
     ones = ~np.uint64(0)
     if size > 8:
         return low, high & (ones >> np.uint64(128 - 8 * size))
@@ -134,14 +133,19 @@ def first_bytes(low, high, size):  # type: ignore[no-untyped-def]
 
 
 @jit
-def memory_row(low, high, bits):  # type: ignore[no-untyped-def]
-    """Return the index of the row of the key (low, high) in `memory`, a table of 2^bits rows."""
+def _memory_row(low, high, bits):  # type: ignore[no-untyped-def]
     return np.int64((low * _MIX_1 ^ high * _MIX_2) >> np.uint64(64 - bits)) << 2
 
 
 @jit
-def recall(memory, row, out, to):  # type: ignore[no-untyped-def]
-    """Copy the ids of a row of `memory` to out[to:], with room for three. Return the index after the last id."""
+def recall(memory, bits, low, high, out, to):  # type: ignore[no-untyped-def]
+    """Copy the ids of the word with the key (low, high) to out[to:], with room for three.
+
+    `memory`: a table of 2^bits rows. Returns: the index after the last id, or -1 if the table lacks the word.
+    """
+    row = _memory_row(low, high, bits)
+    if memory[row] != low or memory[row + 1] != high:
+        return -1
     two, last = memory[row + 2], memory[row + 3]
     out[to] = np.int32(two & np.uint64(0xFFFFFFFF))
     out[to + 1] = np.int32(two >> np.uint64(32))
@@ -150,9 +154,10 @@ def recall(memory, row, out, to):  # type: ignore[no-untyped-def]
 
 
 @jit
-def remember(memory, row, low, high, out, to, end):  # type: ignore[no-untyped-def]
-    """Store the key (low, high) and the ids out[to:end], if at most three, in a row of `memory`."""
+def remember(memory, bits, low, high, out, to, end):  # type: ignore[no-untyped-def]
+    """Store the ids out[to:end], if at most three, of the word with the key (low, high). `memory`: as in `recall`."""
     if end - to <= 3:
+        row = _memory_row(low, high, bits)
         memory[row], memory[row + 1] = low, high
         memory[row + 2] = np.uint64(np.uint32(out[to])) | np.uint64(np.uint32(out[to + 1])) << np.uint64(32)
         memory[row + 3] = np.uint64(np.uint32(out[to + 2])) | np.uint64(end - to) << np.uint64(32)
@@ -166,7 +171,7 @@ class Pages(NamedTuple):
     pool: np.ndarray  # uint8
 
     def extended(self, numbers: list[int], *, read: ReadPage) -> Pages:
-        """Return a copy with the pages `numbers` too. `read` computes a page's entries."""
+        """Return a copy with the pages `numbers` too. `read`: computes a page's entries, and adds bytes to the pool."""
         missing = [number for number in numbers if self.page_of[number] < 0]
         page_of = self.page_of.copy()
         page_of[missing] = len(self.entries) // PAGE + np.arange(len(missing))
@@ -188,17 +193,16 @@ def letters_of_page(number: int) -> list[str]:
 
 
 def changed_between_marks(letters: list[str]) -> list[str]:
-    """Return the code points that NFD decomposes or reorders between two combining marks."""
+    """Return those of `letters` that NFD decomposes or reorders between two combining marks."""
     between = [f"\u0345{letter}\u0334" for letter in letters]
     after = one_by_one(normalizers.NFD().normalize_str, between)
     return [letter for letter, old, new in zip(letters, between, after, strict=True) if old != new]
 
 
 def one_by_one(normalize: Callable[[str], str], texts: list[str], *, between: str = "0\u0436") -> list[str]:
-    """Return each text normalized, with a single call of `normalize` if possible.
+    """Return each text normalized, with a single call of `normalize` for all if possible.
 
-    The call joins the texts with a character of `between`, which `normalize` must not change. It must treat the texts
-    between them independently.
+    The call joins the texts with a character of `between`. `normalize` must not change it, or see past it.
     """
     for mark in between if texts else "":
         if not any(mark in text for text in texts):
@@ -209,15 +213,14 @@ def one_by_one(normalize: Callable[[str], str], texts: list[str], *, between: st
 
 
 class Contents(NamedTuple):
-    """Set of texts to search for. `first`: mask of the texts' first bytes, bool [256]. `trie`: all texts."""
+    """Set of texts to search for. `first` bool [256]: mask of their first bytes. `trie`: of all texts."""
 
     first: np.ndarray
     trie: vocabulary_trie.Trie
 
     @classmethod
-    def of(cls, contents: Iterable[str]) -> Contents:
+    def of(cls, contents: Collection[str]) -> Contents:
         """Build the set from non-empty texts."""
-        contents = sorted(set(contents))
         first = np.zeros(256, bool)
         first[[content.encode()[0] for content in contents]] = True
         return cls(first=frozen(first), trie=vocabulary_trie.build(dict.fromkeys(contents, 0)))
@@ -249,11 +252,10 @@ class KernelEngine(FastEngine):
 
     @abc.abstractmethod
     def _encode_bytes(self, data: np.ndarray, edges: np.ndarray, asked: np.ndarray, memory: np.ndarray) -> RaggedTokens:
-        """Encode texts. A text that the reference engine must encode gets no tokens, and a 1 in `asked`, uint8 [N]."""
+        """Encode N texts. A text for the reference engine to encode gets no tokens, and a 1 in `asked`, uint8 [N]."""
 
     @abc.abstractmethod
-    def _tables_of(self, pages: Pages) -> Any:
-        pass
+    def _tables_of(self, pages: Pages) -> Any: ...
 
     def _ask_for_pages(self, data: np.ndarray, edges: np.ndarray) -> None:
         wanted = np.zeros(NUM_PAGES, np.uint8)

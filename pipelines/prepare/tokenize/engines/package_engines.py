@@ -46,7 +46,6 @@ _MARK = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
 _MARK_ALL = {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"}, _MARK]}
 _BYTES = frozenset(f"<0x{byte:02X}>" for byte in range(256))
 _ASCII = {f"<0x{byte:02X}>": chr(byte) for byte in range(128)}
-# Each gap in the ids is filled with an entry.
 _MAX_HOLES = 10_000
 _AT_SPACES = {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": False}
 
@@ -76,13 +75,9 @@ class PackageEngine(FastEngine):
                 raise NotQualified(f"its BPE has a {setting}")
         self._require(parts)
         self.version = require_release(self.name, tried=self.tried)
-        try:
+        cause = f"{self.name} cannot open this tokenizer"
+        with library_failures.raised_as(lambda error: NotQualified(f"{cause}: {first_line(error)}")):
             self._backend = self._open_package(importlib.import_module(self.name), parts)
-        except BaseException as error:
-            if not library_failures.is_of_library(error):
-                raise
-            _log.debug("%s cannot open the tokenizer", self.name, exc_info=True)
-            raise NotQualified(f"{self.name} cannot open this tokenizer: {first_line(error)}") from error
 
     def encode(self, texts: pa.Array) -> RaggedTokens:
         if not len(texts):
@@ -96,12 +91,10 @@ class PackageEngine(FastEngine):
             return self._reference.encode(texts)
 
     @abc.abstractmethod
-    def _require(self, parts: dict[str, Any]) -> None:
-        pass
+    def _require(self, parts: dict[str, Any]) -> None: ...
 
     @abc.abstractmethod
-    def _open_package(self, package: Any, parts: dict[str, Any]) -> Any:
-        pass
+    def _open_package(self, package: Any, parts: dict[str, Any]) -> Any: ...
 
     @abc.abstractmethod
     def _encode(self, texts: pa.Array) -> RaggedTokens:
@@ -135,14 +128,12 @@ class FastokensEngine(PackageEngine):
             raise NotQualified("its pre-tokenizer is not one of those that are qualified, such as GPT-2's")
 
     def _open_package(self, package: Any, parts: dict[str, Any]) -> Any:
-        # Only with a normalizer does the package search for added tokens as the reference does: first in the raw text,
-        # then in the normalized rest.
+        # Only with a normalizer does the package search for added tokens in the raw text, then in the normalized rest.
         kinds = {token["normalized"] for token in parts["added_tokens"]}
         if parts["normalizer"] is None and len(kinds) == 2:
             parts = {**parts, "normalizer": _NO_CHANGE}
         parts = {**parts, "pre_tokenizer": _isolated(parts["pre_tokenizer"])}
-        # The package rejects gaps in the ids. The entries that fill them begin with a space, so no word or merge uses
-        # them.
+        # The package rejects gaps in the ids. No word or merge uses the entries that fill them, because of the space.
         vocabulary = parts["model"]["vocab"]
         holes = set(range(max(vocabulary.values()))) - set(vocabulary.values())
         if holes:
@@ -154,7 +145,9 @@ class FastokensEngine(PackageEngine):
 
     def _encode(self, texts: pa.Array) -> RaggedTokens:
         ids, offsets = self._backend.encode_batch_flat(
-            texts.to_pylist(), add_special_tokens=False, split_special_tokens=self._reference.split_special_tokens
+            texts.to_pylist(),
+            add_special_tokens=False,
+            split_special_tokens=self._reference.backend.encode_special_tokens,
         )
         runs = RaggedTokens(
             np.frombuffer(ids, "<u4").astype(self._dtype), np.frombuffer(offsets, "<u8").astype(np.int64)
@@ -188,8 +181,8 @@ def _splits_as_tried(pre_tokenizer: dict[str, Any]) -> bool:
 class GigatokenEngine(PackageEngine):
     """Engine for SentencePiece's BPE with the package `gigatoken`, which encodes without Python's interpreter lock.
 
-    The package's byte-level BPE is not used (docs/explanation/engines.md). Texts and tokens are `awkward` arrays,
-    without Python strings. For batches of a megabyte or more, the package uses its own threads.
+    The package's byte-level BPE is not used (docs/explanation/engines.md). For batches of a megabyte or more, the
+    package uses its own threads.
     """
 
     name = "gigatoken"
@@ -213,7 +206,7 @@ class GigatokenEngine(PackageEngine):
         for left, right in model["merges"]:
             if right in _BYTES or (left[:1] == "<" and (left in _BYTES or left + right in _BYTES)):
                 raise NotQualified(f"its merge of {left!r} and {right!r} makes or uses an entry for a byte")
-        if self._reference.split_special_tokens:
+        if self._reference.backend.encode_special_tokens:
             raise NotQualified("it splits special tokens")
         for flag in ("rstrip", "single_word"):
             if any(token[flag] for token in parts["added_tokens"]):

@@ -6,8 +6,7 @@ A node is a number `base`. The unit at index base + b describes the node's child
              base of child | id + 1, 0 if none | b              (Aoe 1989, "An efficient digital search algorithm ...")
 
 No two nodes have the same base, so a unit at base + b with the lowest byte b belongs to that node. An empty unit has
-the lowest byte 0xFF, which is not in UTF-8. Nodes without children have base 0, and no unit at 0 + b has the lowest
-byte b.
+the lowest byte 0xFF, which is not in UTF-8. Nodes without children have base 0, where no unit has the lowest byte b.
 """
 
 from collections.abc import Mapping
@@ -25,7 +24,7 @@ _TRIES = 256  # gaps to try for a node's children
 
 
 class Trie(NamedTuple):
-    """Double-array trie. `start`: the root node. `inner`: the node at the end of the prefix of inner pieces ("##")."""
+    """Double-array trie, `units` uint64. `start`: the root node. `inner`: the node after the prefix of inner pieces."""
 
     units: np.ndarray
     start: int
@@ -33,7 +32,7 @@ class Trie(NamedTuple):
 
 
 def build(vocabulary: Mapping[str, int], *, inner_prefix: str = "") -> Trie:
-    """Build the trie of a vocabulary, which maps words to ids up to `MAX_ID`. `inner_prefix`: "##" in WordPiece."""
+    """Build the trie of a vocabulary: words with ids up to `MAX_ID`. `inner_prefix`: "##" in WordPiece, else ''."""
     words = sorted(word for word in vocabulary if word)  # also sorted by their UTF-8 bytes
     data, edges = utf8_of(pa.array(words, pa.large_string()))
     data, ids = frozen(data), frozen(np.fromiter(map(vocabulary.__getitem__, words), np.int64, len(words)))
@@ -45,16 +44,17 @@ def build(vocabulary: Mapping[str, int], *, inner_prefix: str = "") -> Trie:
         if start > 0:
             break
         size *= 2
-    inner = _walk(units, start, np.frombuffer(inner_prefix.encode(), np.uint8))
-    return Trie(units=frozen(units[:used].copy()), start=int(start), inner=int(inner))
+    inner = int(start)
+    for byte in inner_prefix.encode():
+        unit = int(units[inner + byte])
+        inner = unit >> _BASE_SHIFT if unit & 255 == byte else 0
+    return Trie(units=frozen(units[:used].copy()), start=int(start), inner=inner)
 
 
 @jit
 def _build(data, edges, ids, units, queue):  # type: ignore[no-untyped-def]
-    """Fill `units` level by level. A row of `queue`: a node's unit, its range of words [low, high), and its depth.
-
-    Returns: the root's base and the number of used units, or 0, 0 if `units` is too small.
-    """
+    # A row of `queue`: a node's unit, its range of words [low, high), and its depth. Returns the root's base and the
+    # number of used units, or 0, 0 if `units` is too small.
     size = len(units)
     after, before = np.arange(1, size + 1), np.arange(-1, size - 1)  # doubly linked list of gaps
     first_gap, end = 256, 512
@@ -117,13 +117,3 @@ def _place(units, taken, after, first_gap, labels, count, end):  # type: ignore[
                 return base
         gap = after[gap]
     return end
-
-
-@jit
-def _walk(units, base, data):  # type: ignore[no-untyped-def]
-    for byte in data:
-        unit = units[base + np.int64(byte)]
-        if unit & np.uint64(255) != np.uint64(byte):
-            return 0
-        base = np.int64(unit >> np.uint64(_BASE_SHIFT))
-    return base

@@ -1,10 +1,8 @@
 """Unigram engine in our own compiled code. docs/explanation/engines.md explains why its ids are exact.
 
 A loop over Arrow's bytes (`kernels`) makes words, with the normalizer's entries for code points (`points`), and finds
-their best paths (`paths`) through a trie of the vocabulary (`vocabulary_trie`).
-
-Memory: 1 to 4 MB for the trie and scores of 32,000 entries, up to 14 MB for the cache of code points, 8 MB per thread,
-and 4 bytes per token of a batch.
+their best paths (`paths`) through a trie of the vocabulary. Memory: 1 to 4 MB for the trie and scores of 32,000
+entries, up to 14 MB for the cache of code points, 8 MB per thread, and 4 bytes per token of a batch.
 """
 
 from collections.abc import Mapping
@@ -12,16 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from pipelines.prepare.tokenize.engines import kernel_engine as shared
 from pipelines.prepare.tokenize.engines import vocabulary_trie
 from pipelines.prepare.tokenize.engines.base import NotQualified
-from pipelines.prepare.tokenize.engines.kernel_engine import (
-    MISSING_PAGE,
-    ORDINARY,
-    SPACE,
-    Contents,
-    KernelEngine,
-    Pages,
-)
+from pipelines.prepare.tokenize.engines.kernel_engine import ORDINARY, SPACE, Contents, KernelEngine, Pages
 from pipelines.prepare.tokenize.engines.unigram import kernels
 from pipelines.prepare.tokenize.engines.unigram.paths import MARK_BYTES, Scratch
 from pipelines.prepare.tokenize.engines.unigram.points import MARK, Reader
@@ -46,14 +38,14 @@ class UnigramEngine(KernelEngine):
         if model["unk_id"] is None:
             raise NotQualified("its Unigram has no unknown token")
         words = _words(parts["pre_tokenizer"])
-        reader = Reader(parts["normalizer"], splits_white=words.splits_white)
+        reader = Reader(parts["normalizer"], splits_white=words["splits_white"])
         raw, normal = _forbidden(parts["added_tokens"], reader, self._reference.backend.normalizer)
         self._fixed = {
             **_model_tables(model),
             "raw": raw,
             "normal": normal,
             "charsmap": frozen(reader.charsmap),
-            "words": words,
+            **words,
             "merges": reader.merges,
             "strips_left": reader.strips_left,
             "strips_right": reader.strips_right,
@@ -65,9 +57,12 @@ class UnigramEngine(KernelEngine):
     def _encode_bytes(self, data: np.ndarray, edges: np.ndarray, asked: np.ndarray, memory: np.ndarray) -> RaggedTokens:
         out = np.empty(int(edges[-1] - edges[0]) // 2 + 1_024, np.int32)
         offsets, progress = np.zeros(len(edges), np.int64), np.zeros(2, np.int64)
-        scratch = _scratch()
+        word = np.empty(_WORD_BYTES, np.uint8)
+        word[:MARK_BYTES] = np.frombuffer(MARK.encode(), np.uint8)
+        best, begin, piece = (np.empty(_WORD_BYTES, kind) for kind in (np.float64, np.int32, np.int32))
+        scratch = Scratch(word=word, best=best, begin=begin, piece=piece)
         while code := kernels.encode(data, edges, asked, out, offsets[1:], progress, memory, scratch, self._tables):
-            if code == MISSING_PAGE:
+            if code == shared.MISSING_PAGE:
                 self._ask_for_pages(data, edges)
             else:
                 out = np.concatenate([out[: progress[1]], np.empty(2 * len(out) - progress[1], np.int32)])
@@ -94,7 +89,7 @@ class UnigramEngine(KernelEngine):
         )
 
 
-def _words(pre_tokenizer: Mapping[str, Any] | None) -> kernels.Words:
+def _words(pre_tokenizer: Mapping[str, Any] | None) -> dict[str, bool]:
     pre_tokenizer = pre_tokenizer or {"type": ""}
     steps = pre_tokenizer["pretokenizers"] if pre_tokenizer["type"] == "Sequence" else [pre_tokenizer]
     splits_white = [step["type"] for step in steps] == ["WhitespaceSplit", "Metaspace"]
@@ -104,18 +99,7 @@ def _words(pre_tokenizer: Mapping[str, Any] | None) -> kernels.Words:
     expected = {**_METASPACE, "prepend_scheme": scheme}
     if scheme not in schemes or steps[-1] != expected or not (splits_white or len(steps) == 1):
         raise NotQualified("its pre-tokenizer is not Metaspace that splits, alone or after WhitespaceSplit")
-    return kernels.Words(splits_white=splits_white, marks_first=scheme != "never", marks_kept_first=scheme == "first")
-
-
-def _scratch() -> Scratch:
-    word = np.empty(_WORD_BYTES, np.uint8)
-    word[:MARK_BYTES] = np.frombuffer(MARK.encode(), np.uint8)
-    return Scratch(
-        word=word,
-        best=np.empty(_WORD_BYTES, np.float64),
-        begin=np.empty(_WORD_BYTES, np.int32),
-        piece=np.empty(_WORD_BYTES, np.int32),
-    )
+    return {"splits_white": splits_white, "marks_first": scheme != "never", "marks_kept_first": scheme == "first"}
 
 
 def _forbidden(added: list[dict[str, Any]], reader: Reader, normalizer: Any) -> tuple[Contents, Contents]:

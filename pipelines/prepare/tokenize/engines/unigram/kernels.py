@@ -15,24 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipelines.prepare.tokenize.engines.kernel_engine import (
-    ASK,
-    DROP,
-    MISSING_PAGE,
-    REFERENCE,
-    REORDERED,
-    SPACE,
-    Contents,
-    Pages,
-    code_point,
-    entry_of,
-    first_bytes,
-    holds,
-    jit,
-    memory_row,
-    recall,
-    remember,
-)
+from pipelines.prepare.tokenize.engines import kernel_engine as shared
+from pipelines.prepare.tokenize.engines.kernel_engine import ASK, DROP, REFERENCE, REORDERED, SPACE, jit
 from pipelines.prepare.tokenize.engines.unigram.paths import MARK_BYTES, best_path
 from pipelines.prepare.tokenize.engines.vocabulary_trie import Trie
 from tfrecord_io.codec.kernels import load, lowest_bit, store
@@ -50,14 +34,6 @@ _HIGH, _ONES = np.uint64(0x8080808080808080), np.uint64(0x0101010101010101)
 _SPACES = np.uint64(0x20) * _ONES
 
 
-class Words(NamedTuple):
-    """The pre-tokenizer's rules for words."""
-
-    splits_white: bool  # split at any white space and drop it; otherwise split at spaces
-    marks_first: bool  # mark a word that follows no space
-    marks_kept_first: bool  # except if the normalizer removes the text's beginning; then the reference encodes it
-
-
 class Tables(NamedTuple):
     """Read-only tables of the Unigram engine's compiled loop."""
 
@@ -66,20 +42,22 @@ class Tables(NamedTuple):
     unknown: int  # id
     unknown_score: float
     byte_ids: np.ndarray  # int32 [256]: the id of each byte's entry, -1 if it has none
-    pages: Pages
+    pages: shared.Pages
     plain: np.ndarray  # bool [256]: ASCII bytes that words contain unchanged
     plain_space: bool  # a space does nothing but end a word
-    raw: Contents  # the reference encodes documents with one of these texts
-    normal: Contents  # the reference encodes documents with one of these texts in a normalized word
+    raw: shared.Contents  # the reference encodes documents with one of these texts
+    normal: shared.Contents  # the reference encodes documents with one of these texts in a normalized word
     charsmap: np.ndarray  # uint32: trie of the Precompiled step, or empty
-    words: Words
+    splits_white: bool  # split at any white space and drop it; otherwise split at spaces
+    marks_first: bool  # mark a word that follows no space
+    marks_kept_first: bool  # except if the normalizer removes the text's beginning; then the reference encodes it
     merges: bool
     strips_left: bool
     strips_right: bool
 
 
 @jit
-def encode(data, edges, asked, out, ends, progress, memory, scratch, tables):  # type: ignore[no-untyped-def]
+def encode(data, edges, asked, out, ends, progress, memory, scratch, tables):
     """Write the ids of each document to `out`, and the index after each document's last id to `ends`.
 
     Args:
@@ -104,48 +82,48 @@ def encode(data, edges, asked, out, ends, progress, memory, scratch, tables):  #
 
 
 @jit
-def _document(data, begin, end, out, to, memory, scratch, tables):  # type: ignore[no-untyped-def]
+def _document(data, begin, end, out, to, memory, scratch, tables):
     whole = end
     at, end = _stripped(data, np.int64(begin), end, tables)
     if at < 0:
         return at
-    if tables.words.marks_kept_first and at < end:
-        kind = entry_of(code_point(data, at, end)[0], tables.pages) & np.uint64(7)
+    if tables.marks_kept_first and at < end:
+        kind = shared.entry_of(shared.code_point(data, at, end)[0], tables.pages) & np.uint64(7)
         if kind > np.uint64(ASK):
-            return MISSING_PAGE
+            return shared.MISSING_PAGE
         if kind == np.uint64(DROP) or at > begin:
             return REFERENCE
-    marked, alone_counts, merging = tables.words.marks_first, False, False
+    marked, alone_counts, merging = tables.marks_first, False, False
     safe = len(data) - 16
     while True:
         if at <= safe and tables.plain_space:
             size = _until_space(load(data, at), load(data, at + 8))
             if 0 < size <= _MAX_REMEMBERED and at + size < end:
+                if to + _SLACK > len(out):
+                    return NO_ROOM
                 low, high = _key(data, at, size, marked)
-                row = memory_row(low, high, MEMORY_BITS)
-                if memory[row] == low and memory[row + 1] == high:
-                    if to + _SLACK > len(out):
-                        return NO_ROOM
-                    to = recall(memory, row, out, to)
+                after = shared.recall(memory, MEMORY_BITS, low, high, out, to)
+                if after >= 0:
+                    to = after
                     at += size + 1
-                    marked, alone_counts, merging = marked if tables.words.splits_white else True, True, True
+                    marked, alone_counts, merging = marked if tables.splits_white else True, True, True
                     continue
         at, start, stop, size, entry = _next_word(data, begin, at, end, whole, merging, scratch, tables)
         if at < 0:
             return at
         if to + size + _SLACK > len(out):
             return NO_ROOM
-        if size > 0 or (alone_counts and not tables.words.splits_white):
+        if size > 0 or (alone_counts and not tables.splits_white):
             to = _word(data, start, stop, size, marked, out, to, memory, scratch, tables)
         if entry == 0:
             return to
-        if not tables.words.splits_white:
+        if not tables.splits_white:
             marked, alone_counts = True, True
         merging = entry & MERGES != 0
 
 
 @jit
-def _next_word(data, begin, at, end, whole, merging, scratch, tables):  # type: ignore[no-untyped-def]
+def _next_word(data, begin, at, end, whole, merging, scratch, tables):
     """Normalize one word, and skip the space after it.
 
     `end`, `whole`: the document's end after and before Strip. `merging`: a space at `at` continues a run of spaces.
@@ -166,16 +144,16 @@ def _next_word(data, begin, at, end, whole, merging, scratch, tables):  # type: 
             word[MARK_BYTES + size] = byte
             size, at, after_mark = size + 1, at + 1, False
             continue
-        point, width = code_point(data, at, end)
-        entry = entry_of(point, tables.pages)
+        point, width = shared.code_point(data, at, end)
+        entry = shared.entry_of(point, tables.pages)
         kind = np.int64(entry & np.uint64(7))
         if kind > ASK:
-            return MISSING_PAGE, 0, 0, 0, nothing
+            return shared.MISSING_PAGE, 0, 0, 0, nothing
         if kind == ASK or (kind == REORDERED and after_mark):
             return REFERENCE, 0, 0, 0, nothing
         if tables.raw.first[byte]:
             is_itself = False
-            if holds(data, at, whole, tables.raw):
+            if shared.holds(data, at, whole, tables.raw):
                 return REFERENCE, 0, 0, 0, nothing
         if entry & JOINS != 0:
             is_itself = False
@@ -202,7 +180,7 @@ def _next_word(data, begin, at, end, whole, merging, scratch, tables):  # type: 
 
 
 @jit
-def _append(word, size, entry, tables):  # type: ignore[no-untyped-def]
+def _append(word, size, entry, tables):
     count = np.int64(entry >> np.uint64(3)) & 31
     source = np.int64(entry >> np.uint64(13))
     special = False
@@ -214,7 +192,7 @@ def _append(word, size, entry, tables):  # type: ignore[no-untyped-def]
 
 
 @jit
-def _stripped(data, begin, end, tables):  # type: ignore[no-untyped-def]
+def _stripped(data, begin, end, tables):
     while tables.strips_right and end > begin:
         at = end - 1
         while at > begin and data[at] & 0xC0 == 0x80:
@@ -229,27 +207,27 @@ def _stripped(data, begin, end, tables):  # type: ignore[no-untyped-def]
         code = _is_stripped(data, begin, end, tables)
         if code <= 0:
             return (code if code < 0 else begin), end
-        begin += code_point(data, begin, end)[1]
+        begin += shared.code_point(data, begin, end)[1]
     return begin, end
 
 
 @jit
-def _is_stripped(data, at, end, tables):  # type: ignore[no-untyped-def]
-    entry = entry_of(code_point(data, at, end)[0], tables.pages)
+def _is_stripped(data, at, end, tables):
+    entry = shared.entry_of(shared.code_point(data, at, end)[0], tables.pages)
     kind = entry & np.uint64(7)
     if kind > np.uint64(ASK):
-        return MISSING_PAGE
+        return shared.MISSING_PAGE
     if kind == np.uint64(ASK):
         return REFERENCE
     if entry & STRIPPED == 0:
         return 0
     if entry & JOINS != 0:
         return REFERENCE
-    return REFERENCE if holds(data, at, len(data), tables.raw) else 1
+    return REFERENCE if shared.holds(data, at, len(data), tables.raw) else 1
 
 
 @jit
-def _may_change_together(data, begin, at, width, end, tables):  # type: ignore[no-untyped-def]
+def _may_change_together(data, begin, at, width, end, tables):
     """Return whether a charsmap entry may begin with the code point before `at` and contain the one at `at`."""
     first = at - 1
     while first > begin and data[first] & 0xC0 == 0x80:
@@ -273,15 +251,15 @@ def _may_change_together(data, begin, at, width, end, tables):  # type: ignore[n
 
 
 @jit
-def _holds(word, at, end, tables):  # type: ignore[no-untyped-def]
+def _holds(word, at, end, tables):
     for place in range(at, end):  # noqa: SIM110, Numba compiles no generator
-        if holds(word, place, end, tables.normal):
+        if shared.holds(word, place, end, tables.normal):
             return True
     return False
 
 
 @jit
-def _until_space(low, high):  # type: ignore[no-untyped-def]
+def _until_space(low, high):
     # XOR turns spaces into zero bytes. Subtracting 1 then sets the highest bit of a zero byte. It may also set the
     # highest bit of later bytes, but never of earlier ones.
     low, high = low ^ _SPACES, high ^ _SPACES
@@ -293,20 +271,19 @@ def _until_space(low, high):  # type: ignore[no-untyped-def]
 
 
 @jit
-def _key(data, at, size, marked):  # type: ignore[no-untyped-def]
-    low, high = first_bytes(load(data, at), load(data, at + 8), size)
+def _key(data, at, size, marked):
+    low, high = shared.first_bytes(load(data, at), load(data, at + 8), size)
     return low, high | np.uint64(size | (16 if marked else 0)) << np.uint64(56)
 
 
 @jit
-def _word(data, start, stop, size, marked, out, to, memory, scratch, tables):  # type: ignore[no-untyped-def]
+def _word(data, start, stop, size, marked, out, to, memory, scratch, tables):
     first = 0 if marked else MARK_BYTES
     if stop < 0 or size == 0 or stop - start > _MAX_REMEMBERED or start > len(data) - 16:
         return best_path(first, MARK_BYTES + size, out, to, scratch, tables)
     low, high = _key(data, start, stop - start, marked)
-    row = memory_row(low, high, MEMORY_BITS)
-    if memory[row] == low and memory[row + 1] == high:
-        return recall(memory, row, out, to)
-    after = best_path(first, MARK_BYTES + size, out, to, scratch, tables)
-    remember(memory, row, low, high, out, to, after)
+    after = shared.recall(memory, MEMORY_BITS, low, high, out, to)
+    if after < 0:
+        after = best_path(first, MARK_BYTES + size, out, to, scratch, tables)
+        shared.remember(memory, MEMORY_BITS, low, high, out, to, after)
     return after

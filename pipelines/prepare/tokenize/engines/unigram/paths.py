@@ -1,11 +1,8 @@
 """Find the best path through one word: the pieces into which Unigram cuts it.
 
 As in the `tokenizers` library, this is a Viterbi search. At each character, it tries all entries that begin there,
-shortest first, then the unknown token if no entry is that character. Of paths with equal scores, it keeps the first
-one.
-
-Adjacent unknown pieces are joined. They become the entry with the same text, else the tokens of their bytes, or the
-unknown token if a byte has no token.
+shortest first, then the unknown token if no entry is that character. Of equal scores, it keeps the first. Adjacent
+unknown pieces become the entry with their text, else their bytes' tokens, or the unknown token if a byte has no token.
 """
 
 from typing import NamedTuple
@@ -27,7 +24,7 @@ class Scratch(NamedTuple):
 
 
 @jit
-def best_path(first, end, out, to, scratch, tables):  # type: ignore[no-untyped-def]
+def best_path(first, end, out, to, scratch, tables):
     """Write the ids of the best path through the word's bytes [first, end) to out[to:]. Return the index after them."""
     word, best, begin, piece = scratch.word, scratch.best, scratch.begin, scratch.piece
     for place in range(first, end + 1):
@@ -57,7 +54,7 @@ def best_path(first, end, out, to, scratch, tables):  # type: ignore[no-untyped-
 
 
 @jit
-def _follow_back(first, end, out, to, scratch, tables):  # type: ignore[no-untyped-def]
+def _follow_back(first, end, out, to, scratch, tables):
     begin, piece = scratch.begin, scratch.piece
     stop, place = to, end
     while place > first:
@@ -77,7 +74,7 @@ def _follow_back(first, end, out, to, scratch, tables):  # type: ignore[no-untyp
 
 
 @jit
-def _unknown(first, end, out, to, scratch, tables):  # type: ignore[no-untyped-def]
+def _unknown(first, end, out, to, scratch, tables):
     word, node, at, entry = scratch.word, tables.vocabulary.start, first, 0
     while at < end and entry >= 0:
         entry, node = child(tables.vocabulary.units, node, word[at])

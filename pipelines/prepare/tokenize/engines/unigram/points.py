@@ -33,18 +33,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from tokenizers import Tokenizer, normalizers
 
+from pipelines.prepare.tokenize.engines import kernel_engine as shared
 from pipelines.prepare.tokenize.engines.base import NotQualified
-from pipelines.prepare.tokenize.engines.kernel_engine import (
-    ASK,
-    DROP,
-    NUM_PAGES,
-    ORDINARY,
-    REORDERED,
-    SPACE,
-    changed_between_marks,
-    letters_of_page,
-    one_by_one,
-)
+from pipelines.prepare.tokenize.engines.kernel_engine import ASK, DROP, ORDINARY, REORDERED, SPACE
 from pipelines.prepare.tokenize.engines.unigram.kernels import ENDS_IN_MARK, JOINS, MERGES, STRIPPED
 
 MARK = "▁"
@@ -62,12 +53,12 @@ _MAX_BYTES = 31
 class Reader:
     """Converts a normalizer to the compiled loop's table of code points and its settings.
 
-    `splits_white`: whether any white space ends a word. `literals`: documents that contain one of these texts go to the
-    reference engine. `charsmap`: the trie of the `Precompiled` step, uint32; empty if there is no such step.
+    `splits_white`: whether any white space ends a word. `literals`: texts; documents that contain one go to the
+    reference engine. `charsmap` uint32: the trie of the `Precompiled` step; empty if there is no such step.
+    Raises: NotQualified if the compiled loop does not support a step of the normalizer.
     """
 
     def __init__(self, normalizer: Step | None, *, splits_white: bool) -> None:
-        """Read the normalizer's steps. Raises: NotQualified if the compiled loop does not support them."""
         self._splits_white = splits_white
         self.literals: list[str] = []
         self.strips_left = self.strips_right = self.merges = False
@@ -130,19 +121,19 @@ class Reader:
         return _is_white(letter) if self._splits_white else letter == " "
 
     def page(self, points: list[str], pool: bytearray) -> list[int]:
-        """Return a page's cache entries. Appends their replacement bytes to `pool`."""
+        """Return the cache entries of a page's code points. Appends their replacement bytes to `pool`."""
         # Separated by NUL, which no step changes.
         before, stripped, merged, become = (
-            one_by_one(functools.partial(self.after, step=step), points, between="\0") if step else points
+            shared.one_by_one(functools.partial(self.after, step=step), points, between="\0") if step else points
             for step in (self._context, self._strip, self._merge, len(self._local))
         )
         joins, prepends = self._joining(before, "x{}"), self._joining(before, "{}x")
         # `ends`: first and last code point of each decomposition. `marks`: those with a combining class other than 0.
         ends, marks = [("", "")] * len(before), set[str]()
         if self._decompose is not None:
-            ends = [(text[:1], text[-1:]) for text in one_by_one(self._decompose, before, between="\0")]
+            ends = [(text[:1], text[-1:]) for text in shared.one_by_one(self._decompose, before, between="\0")]
             letters = sorted({letter for pair in ends for letter in pair if letter})
-            marks = set(changed_between_marks(letters))
+            marks = set(shared.changed_between_marks(letters))
         entries = []
         for index, point in enumerate(points):
             text, (first, last) = before[index], ends[index]
@@ -190,7 +181,7 @@ class Reader:
             return set()
         end = -1 if surroundings.endswith("x") else 0
         letters = sorted({text[end] for text in texts if text} - {"\0"})
-        clusters = one_by_one(
+        clusters = shared.one_by_one(
             self._probe.normalize_str, [surroundings.format(letter) for letter in letters], between="\0"
         )
         return {letter for letter, cluster in zip(letters, clusters, strict=True) if cluster == "y"}
@@ -216,8 +207,8 @@ def _is_white(letter: str) -> bool:
 def _seconds() -> frozenset[str]:
     nfd = normalizers.NFD().normalize_str
     seconds: set[str] = set()
-    for number in range(NUM_PAGES):
-        page = "\0".join(letters_of_page(number))
+    for number in range(shared.NUM_PAGES):
+        page = "\0".join(shared.letters_of_page(number))
         if (decomposed := nfd(page)) != page:
             seconds.update(letter for text in decomposed.split("\0") for letter in text[1:])
     return frozenset(seconds)

@@ -24,22 +24,10 @@ from typing import Any
 import numpy as np
 from tokenizers import normalizers
 
+from pipelines.prepare.tokenize.engines import kernel_engine as shared
 from pipelines.prepare.tokenize.engines import vocabulary_trie
 from pipelines.prepare.tokenize.engines.base import NotQualified
-from pipelines.prepare.tokenize.engines.kernel_engine import (
-    ASK,
-    DROP,
-    ISOLATED,
-    MISSING_PAGE,
-    ORDINARY,
-    REORDERED,
-    SPACE,
-    Contents,
-    KernelEngine,
-    Pages,
-    changed_between_marks,
-    one_by_one,
-)
+from pipelines.prepare.tokenize.engines.kernel_engine import ASK, DROP, ISOLATED, ORDINARY, REORDERED, SPACE
 from pipelines.prepare.tokenize.engines.wordpiece import kernels
 from pipelines.prepare.tokenize.ragged import RaggedTokens
 from tfrecord_io.codec.kernels import frozen
@@ -53,7 +41,7 @@ _ALONE = {(ISOLATED,), (SPACE, ISOLATED, SPACE), (SPACE, ORDINARY, SPACE)}
 _WITHOUT_TEXT = {(): DROP, (SPACE,): SPACE}
 
 
-class WordPieceEngine(KernelEngine):
+class WordPieceEngine(shared.KernelEngine):
     """Engine for BERT's WordPiece, unless it has added tokens that match normalized text."""
 
     name = "wordpiece"
@@ -73,7 +61,7 @@ class WordPieceEngine(KernelEngine):
         contents = [token["content"] for token in parts["added_tokens"] if token["content"]]
         # The compiled loop finds added tokens that begin with punctuation; `find_added` finds the others.
         visited = [content for content in contents if content[0] in string.punctuation]
-        self._hidden, self._visited = Contents.of({*contents} - {*visited}), Contents.of(visited)
+        self._hidden, self._visited = shared.Contents.of({*contents} - {*visited}), shared.Contents.of(visited)
         prefix = self._model["continuing_subword_prefix"]
         self._trie = vocabulary_trie.build(self._model["vocab"], inner_prefix=prefix)
         self._begin(_CodePoints(self._reference.backend, parts["normalizer"], self._model).page)
@@ -85,11 +73,11 @@ class WordPieceEngine(KernelEngine):
         out = np.empty(num_bytes + 4, np.int32)  # pages that are never written take no memory
         offsets = np.zeros(len(edges), np.int64)
         word = np.empty(4 * min(self._tables.max_chars, longest) + 64, np.uint8)
-        while kernels.encode(data, edges, asked, out, offsets[1:], memory, word, self._tables) == MISSING_PAGE:
+        while kernels.encode(data, edges, asked, out, offsets[1:], memory, word, self._tables) == shared.MISSING_PAGE:
             self._ask_for_pages(data, edges)
         return RaggedTokens(out[: offsets[-1]].astype(self._dtype), offsets)
 
-    def _tables_of(self, pages: Pages) -> kernels.Tables:
+    def _tables_of(self, pages: shared.Pages) -> kernels.Tables:
         breaks = [byte < 128 and int(pages.entries[byte]) & 7 in (SPACE, ISOLATED) for byte in range(256)]
         return kernels.Tables(
             vocabulary=self._trie,
@@ -114,7 +102,7 @@ class _CodePoints:
         )
 
     def page(self, points: list[str], pool: bytearray) -> list[int]:
-        become = one_by_one(self._normalizer.normalize_str, points)
+        become = shared.one_by_one(self._normalizer.normalize_str, points)
         kinds = self._kinds(sorted(set("".join(become))))
         marks = self._marks(points) if self._strips_accents else set()
         return [
@@ -142,7 +130,7 @@ class _CodePoints:
         }
 
     def _marks(self, points: list[str]) -> set[str]:
-        decomposed_or_moved = changed_between_marks(points)
-        remain = one_by_one(self._strip.normalize_str, decomposed_or_moved)
-        moved = set(changed_between_marks(sorted(set("".join(remain)))))
+        decomposed_or_moved = shared.changed_between_marks(points)
+        remain = shared.one_by_one(self._strip.normalize_str, decomposed_or_moved)
+        moved = set(shared.changed_between_marks(sorted(set("".join(remain)))))
         return {point for point, text in zip(decomposed_or_moved, remain, strict=True) if moved.intersection(text)}

@@ -2,35 +2,15 @@
 
 A SPACE (see `kernel_engine`) has no id. The entry of an ISOLATED code point contains its id. The code points up to the
 next SPACE or ISOLATED one are a word. Each is replaced with its entry's bytes (DROP: none), then the word is cut into
-the longest pieces in the trie.
-
-A word's key in `memory` is two numbers: its bytes 0-7; then its bytes 8-14 and its size.
+the longest pieces in the trie. A word's key in `memory` is its bytes 0-7; then its bytes 8-14 and its size.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
-from pipelines.prepare.tokenize.engines.kernel_engine import (
-    ASK,
-    DROP,
-    ISOLATED,
-    MISSING_PAGE,
-    REFERENCE,
-    REORDERED,
-    SPACE,
-    Contents,
-    Pages,
-    child,
-    code_point,
-    entry_of,
-    first_bytes,
-    holds,
-    jit,
-    memory_row,
-    recall,
-    remember,
-)
+from pipelines.prepare.tokenize.engines import kernel_engine as shared
+from pipelines.prepare.tokenize.engines.kernel_engine import ASK, DROP, ISOLATED, REFERENCE, REORDERED, SPACE, jit
 from pipelines.prepare.tokenize.engines.vocabulary_trie import Trie
 from tfrecord_io.codec.kernels import load, lowest_bit, store
 
@@ -51,13 +31,13 @@ class Tables(NamedTuple):
     unknown: int  # id
     max_chars: int  # longer words are unknown
     fold: np.uint64  # 0x20 in each byte, or 0 if letters keep their case
-    pages: Pages
+    pages: shared.Pages
     breaks: np.ndarray  # bool [256]: ASCII bytes that end a word
-    added: Contents  # tokens that begin with ASCII punctuation, which is ISOLATED
+    added: shared.Contents  # tokens that begin with ASCII punctuation, which is ISOLATED
 
 
 @jit
-def encode(data, edges, asked, out, ends, memory, word, tables):  # type: ignore[no-untyped-def]
+def encode(data, edges, asked, out, ends, memory, word, tables):
     """Write the ids of each document to `out`, and the index after each document's last id to `ends`.
 
     Args:
@@ -71,8 +51,8 @@ def encode(data, edges, asked, out, ends, memory, word, tables):  # type: ignore
     for index in range(len(edges) - 1):
         if asked[index] == 0:
             result = _document(data, edges[index], edges[index + 1], out, at, memory, word, tables)
-            if result == MISSING_PAGE:
-                return MISSING_PAGE
+            if result == shared.MISSING_PAGE:
+                return shared.MISSING_PAGE
             if result == REFERENCE:
                 asked[index] = 1
             else:
@@ -82,7 +62,7 @@ def encode(data, edges, asked, out, ends, memory, word, tables):  # type: ignore
 
 
 @jit
-def _document(data, at, end, out, to, memory, word, tables):  # type: ignore[no-untyped-def]
+def _document(data, at, end, out, to, memory, word, tables):
     safe = len(data) - 16
     while at < end:
         size, low, high = 0, np.uint64(0), np.uint64(0)
@@ -98,11 +78,11 @@ def _document(data, at, end, out, to, memory, word, tables):  # type: ignore[no-
                 at += 1
             continue
         if size == 0:
-            point, width = code_point(data, at, end)
-            entry = entry_of(point, tables.pages)
+            point, width = shared.code_point(data, at, end)
+            entry = shared.entry_of(point, tables.pages)
             kind = np.int64(entry & np.uint64(7))
             if kind in (SPACE, ISOLATED):
-                if holds(data, at, end, tables.added):
+                if shared.holds(data, at, end, tables.added):
                     return REFERENCE
                 at += width
                 if kind == ISOLATED:
@@ -120,7 +100,7 @@ def _document(data, at, end, out, to, memory, word, tables):  # type: ignore[no-
             out[to] = tables.unknown
             to += 1
         elif size <= _MAX_REMEMBERED:
-            low, high = first_bytes(load(word, 0), load(word, 8), size)
+            low, high = shared.first_bytes(load(word, 0), load(word, 8), size)
             to = _short_word(low, high, size, chars, out, to, memory, word, tables)
         else:
             to = _pieces(word, size, chars, out, to, tables)
@@ -128,7 +108,7 @@ def _document(data, at, end, out, to, memory, word, tables):  # type: ignore[no-
 
 
 @jit
-def _letters(bytes_8, room, fold):  # type: ignore[no-untyped-def]
+def _letters(bytes_8, room, fold):
     """Return the leading ASCII letters and digits of 8 bytes, at most `room`, in lower case, and their number."""
     # Adding a constant sets the highest bit of each byte above a bound. The highest bits are cleared first, so no sum
     # carries into the next byte.
@@ -147,7 +127,7 @@ def _letters(bytes_8, room, fold):  # type: ignore[no-untyped-def]
 
 
 @jit
-def _rest_of_word(data, at, end, word, size, tables):  # type: ignore[no-untyped-def]
+def _rest_of_word(data, at, end, word, size, tables):
     """Append the rest of a word to its first `size` bytes in `word`, which are ASCII.
 
     Returns: the word's end in `data`, or MISSING_PAGE or REFERENCE; its number of bytes; its number of characters.
@@ -156,15 +136,15 @@ def _rest_of_word(data, at, end, word, size, tables):  # type: ignore[no-untyped
     chars = size
     after_mark = False
     while at < end:
-        point, width = code_point(data, at, end)
-        entry = entry_of(point, tables.pages)
+        point, width = shared.code_point(data, at, end)
+        entry = shared.entry_of(point, tables.pages)
         kind = np.int64(entry & np.uint64(7))
         if kind in (SPACE, ISOLATED):
             break
         if kind == ASK or (kind == REORDERED and after_mark):
             return REFERENCE, 0, 0
         if kind > ASK:
-            return MISSING_PAGE, 0, 0
+            return shared.MISSING_PAGE, 0, 0
         at += width
         if kind != DROP:
             after_mark = kind == REORDERED
@@ -178,26 +158,25 @@ def _rest_of_word(data, at, end, word, size, tables):  # type: ignore[no-untyped
 
 
 @jit
-def _short_word(low, high, size, chars, out, to, memory, word, tables):  # type: ignore[no-untyped-def]
+def _short_word(low, high, size, chars, out, to, memory, word, tables):
     high |= np.uint64(size) << np.uint64(56)
-    row = memory_row(low, high, MEMORY_BITS)
-    if memory[row] == low and memory[row + 1] == high:
-        return recall(memory, row, out, to)
-    store(word, 0, low)
-    store(word, 8, high)
-    stop = _pieces(word, size, chars, out, to, tables)
-    remember(memory, row, low, high, out, to, stop)
+    stop = shared.recall(memory, MEMORY_BITS, low, high, out, to)
+    if stop < 0:
+        store(word, 0, low)
+        store(word, 8, high)
+        stop = _pieces(word, size, chars, out, to, tables)
+        shared.remember(memory, MEMORY_BITS, low, high, out, to, stop)
     return stop
 
 
 @jit
-def _pieces(word, size, chars, out, to, tables):  # type: ignore[no-untyped-def]
+def _pieces(word, size, chars, out, to, tables):
     # Word and vocabulary are valid UTF-8, so no piece ends inside a character.
     stop, place, base = to, 0, tables.vocabulary.start
     while place < size:
         node, longest, after, at = base, 0, place, place
         while at < size:
-            piece, node = child(tables.vocabulary.units, node, word[at])
+            piece, node = shared.child(tables.vocabulary.units, node, word[at])
             if piece < 0:
                 break
             at += 1
@@ -212,13 +191,13 @@ def _pieces(word, size, chars, out, to, tables):  # type: ignore[no-untyped-def]
 
 
 @jit
-def find_added(data, edges, added, asked):  # type: ignore[no-untyped-def]
-    """Set `asked` to 1 for documents that contain an added token.
+def find_added(data, edges, added, asked):
+    """Set `asked`, uint8 [N], to 1 for documents that contain one of the texts `added`.
 
     A regular expression of 5,000 words takes pyarrow 11 s for 1 MB of text.
     """
     for index in range(len(edges) - 1):
         for at in range(edges[index], edges[index + 1]):
-            if holds(data, at, edges[index + 1], added):
+            if shared.holds(data, at, edges[index + 1], added):
                 asked[index] = 1
                 break
