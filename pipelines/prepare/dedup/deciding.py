@@ -182,7 +182,7 @@ def _duplicates(rows: np.ndarray, *, train: int | None) -> np.ndarray:
 
 
 def collect_unused(comparison: Comparison, splits: Sequence[str]) -> tuple[dict[str, pa.Table], int]:
-    """Read the results of all tasks: the unused rows of each split, and how many have another label than the kept row.
+    """Return each split's unused rows, and the number of duplicates with another label than the kept row.
 
     `splits`: names, in the order passed to `divide`. The tables have the schema `unused_rows.TYPES`.
     """

@@ -40,8 +40,8 @@ def raised_as(make: Callable[[BaseException], Exception]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def named(library: str, *, num_texts: int) -> Iterator[None]:
-    """Context manager: replace an error of a compiled library with TextsNotEncoded, which names `library`."""
+def encoding(library: str, *, num_texts: int) -> Iterator[None]:
+    """Context manager: replace an error of `library`, while it encodes `num_texts` texts, with TextsNotEncoded."""
     texts = "a text" if num_texts == 1 else f"one of {num_texts:,} texts"
     cause = f"the tokenizer ({library}) fails on {texts}"
     with raised_as(lambda error: TextsNotEncoded(f"{cause}: {first_line(error)}", remedy=REMEDY)):

@@ -165,7 +165,7 @@ def _files_of(tokenizer: HFTokenizer, name: str) -> Files:
 
 def _ids(tokenizer: HFTokenizer, texts: list[str]) -> Any:
     try:
-        with library_failures.named("transformers", num_texts=len(texts)):
+        with library_failures.encoding("transformers", num_texts=len(texts)):
             return tokenizer(texts, verbose=False)["input_ids"]
     except library_failures.TextsNotEncoded:  # a later step reports it
         return None

@@ -259,7 +259,7 @@ def joins_words(tokenizer: HFTokenizer) -> bool:
 
 
 def with_engine(rows: RowEncoder, tokenizer: HFTokenizer, *, dtype: np.dtype, wanted: EngineName) -> RowEncoder:
-    """Return `rows` with the engine that `decide` chooses. ReferenceRows use none. Raises: as `decide`."""
+    """Return `rows` with the engine that `decide` chooses for `wanted`. ReferenceRows use none. Raises: as `decide`."""
     reference = rows.engine if isinstance(rows, TemplateRows) else engines.SlowEngine(tokenizer, dtype=dtype)
     chosen, _ = engines.decide(tokenizer, reference, dtype=dtype, wanted=wanted)
     if isinstance(rows, ReferenceRows) or chosen is rows.engine:

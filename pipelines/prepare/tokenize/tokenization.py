@@ -89,7 +89,7 @@ def _compare_with_file(tokenizer: HFTokenizer, files: Files, config: TokenizerCo
     # Vocabulary entries too, because the battery may use none of a small vocabulary's merges.
     ids = range(0, file.get_vocab_size(), 1 + file.get_vocab_size() // _ENTRIES)
     texts = [*BATTERY, *file.decode_batch([[token_id] for token_id in ids])]
-    with contextlib.suppress(library_failures.TextsNotEncoded), library_failures.named("it", num_texts=len(texts)):
+    with contextlib.suppress(library_failures.TextsNotEncoded), library_failures.encoding("it", num_texts=len(texts)):
         ours = tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
         theirs = [encoding.ids for encoding in file.encode_batch(texts, add_special_tokens=False)]
         for text, by_class, by_file in zip(texts, ours, theirs, strict=True):

@@ -24,7 +24,7 @@ import contextlib
 import dataclasses
 import itertools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from pipelines.prepare.tokenize.chat.answers import AnswerFinder, joined
@@ -66,7 +66,7 @@ def unlearned_spans(
 
 def _part(finder: AnswerFinder, conversation: Conversation, rendering: Rendering, index: int, part: str) -> Spans:
     messages = conversation.messages
-    shorter = _WITHOUT[part](messages[index])
+    shorter = {"thoughts": _without_thoughts, "tool_calls": _without_calls}[part](messages[index])
     if shorter == messages[index]:
         return []
     detail = ""
@@ -117,9 +117,6 @@ def _without_calls(message: Message) -> Message:
     if not message.get("tool_calls"):
         return message
     return {"content": "", **{name: value for name, value in message.items() if name != "tool_calls"}}
-
-
-_WITHOUT: dict[str, Callable[[Message], Message]] = {"thoughts": _without_thoughts, "tool_calls": _without_calls}
 
 
 def _withheld(

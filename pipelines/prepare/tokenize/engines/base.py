@@ -103,7 +103,7 @@ class HuggingFaceEngine:
 
     def encode(self, texts: pa.Array) -> RaggedTokens:
         strings = texts.to_pylist()
-        with library_failures.named(f"tokenizers {self.version}", num_texts=len(strings)):
+        with library_failures.encoding(f"tokenizers {self.version}", num_texts=len(strings)):
             encodings = self.backend.encode_batch_fast(strings, add_special_tokens=False)
         return from_lists([encoding.ids for encoding in encodings], dtype=self._dtype)
 
@@ -129,7 +129,7 @@ class SlowEngine:
         if not len(texts):
             return from_lists([], dtype=self._dtype)
         strings = texts.to_pylist()
-        with library_failures.named(f"transformers {self.version}", num_texts=len(strings)):
+        with library_failures.encoding(f"transformers {self.version}", num_texts=len(strings)):
             ids = self._tokenizer(strings, add_special_tokens=False, truncation=False, verbose=False)
         return from_lists(ids["input_ids"], dtype=self._dtype)
 
