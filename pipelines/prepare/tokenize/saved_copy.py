@@ -132,7 +132,16 @@ def bytes_digest(files: Mapping[str, bytes]) -> str:
 
 
 def _written(tokenizer: HFTokenizer, name: str) -> Files:
-    files = _files_of(tokenizer, name)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            tokenizer.save_pretrained(folder)
+            paths = sorted(path for path in Path(folder).rglob("*") if path.is_file())
+            files = {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
+    except Exception as error:  # if the disk is full, `tokenizers` raises a plain Exception
+        raise TokenizerError(
+            f"tokenizer {name!r} cannot be saved to a temporary folder: {error}",
+            remedy=f"free some space in {tempfile.gettempdir()}, or set TMPDIR to a folder with more space",
+        ) from error
     config = json.loads(files[_CONFIG])
     values = {key: getattr(tokenizer, key, None) for key in _SETTABLE}
     saved = {key: config.get(key, getattr(type(tokenizer), key, False)) for key in _SETTABLE}
@@ -148,19 +157,6 @@ def _changed(config: bytes, **changes: Any) -> bytes:
     values = json.loads(config) | changes
     kept = {key: value for key, value in values.items() if not (key in changes and value is None)}
     return (json.dumps(kept, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()
-
-
-def _files_of(tokenizer: HFTokenizer, name: str) -> Files:
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            tokenizer.save_pretrained(folder)
-            paths = sorted(path for path in Path(folder).rglob("*") if path.is_file())
-            return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
-    except Exception as error:  # if the disk is full, `tokenizers` raises a plain Exception
-        raise TokenizerError(
-            f"tokenizer {name!r} cannot be saved to a temporary folder: {error}",
-            remedy=f"free some space in {tempfile.gettempdir()}, or set TMPDIR to a folder with more space",
-        ) from error
 
 
 def _ids(tokenizer: HFTokenizer, texts: list[str]) -> Any:

@@ -205,11 +205,6 @@ def require_deterministic(tokenizer: HFTokenizer, name: str) -> None:
             f"tokenizer {name!r} has the id {largest}, expected at most {_MAX_ID}",
             remedy="number the entries of the vocabulary in its tokenizer.json from 0",
         )
-    _require_different_ids(vocabulary, name)
-    _require_different_texts(backend, name)
-
-
-def _require_different_ids(vocabulary: dict[str, int], name: str) -> None:
     if len(set(vocabulary.values())) < len(vocabulary):
         first, second, number = _clash((number, entry) for entry, number in vocabulary.items())
         raise TokenizerError(
@@ -217,6 +212,7 @@ def _require_different_ids(vocabulary: dict[str, int], name: str) -> None:
             "saved tokenizer keeps only one of them, at random",
             remedy="give each entry of the vocabulary a different id in its tokenizer.json",
         )
+    _require_different_texts(backend, name)
 
 
 def _require_different_texts(backend: Any, name: str) -> None:
