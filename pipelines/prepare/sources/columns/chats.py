@@ -25,20 +25,13 @@ import pyarrow as pa
 from pipelines.prepare.options.source_config import CHATS
 from pipelines.prepare.options.suggestions import listing
 from pipelines.prepare.sources.columns.labels import is_text
-from pipelines.prepare.sources.columns.messages import (
-    FIELDS,
-    OF_PROMPT,
-    is_json,
-    objects_of,
-    renamed,
-    whole_function,
-)
+from pipelines.prepare.sources.columns.messages import FIELDS, OF_PROMPT, is_json, objects_of, renamed, whole_function
 from pipelines.prepare.sources.parquet.stored_columns import is_list
 from pipelines.prepare.sources.resolve.features import Columns
 
-EVERY = ("tools", "chat_template_kwargs")
+SHARED = ("tools", "chat_template_kwargs")
 _MORE = {"ShareGPT": ("system",), "Alpaca": ("input", "system", "history")}
-_FORMS = {form: (needed, (*_MORE.get(form, ()), *EVERY)) for form, needed in CHATS.items()}
+_FORMS = {form: (needed, (*_MORE.get(form, ()), *SHARED)) for form, needed in CHATS.items()}
 FORMS = ", ".join(" with ".join(needed) for needed in CHATS.values())
 CANDIDATES = tuple(dict.fromkeys(name for needed, more in _FORMS.values() for name in (*needed, *more)))
 PURPOSES = {"conversations": "messages", "chat_template_kwargs": "options"}
@@ -50,19 +43,18 @@ OPTIONAL = tuple(dict.fromkeys(PURPOSES.get(name, name) for _, more in _FORMS.va
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ColumnFinder:
-    """Finds the columns of a layout by their names.
+    """How a layout finds its columns by name. A column's purpose is its use, such as `prompt` or `tools`.
 
-    `candidates`: the names of all columns that it may find.
-    `find`: from the columns of all splits, and the user's columns by purpose, to column names by purpose.
-    `texts`: purposes of the columns that need no chat template if `are_texts` is true of their types.
-    `describe`: the format and its columns, such as `ShareGPT (conversations)`; empty if no format matches.
-    `remedy`: advice if columns are missing; without their names.
+    `candidates`: names of all columns that `find` looks for.
+    `find(splits, named)`: column names by purpose, from each split's columns and the names that the user gave.
+    `texts`: purposes of the columns that, as texts, need no chat template.
+    `describe(nested, columns)`: the format and its columns, such as `ShareGPT (conversations)`; '' for no known format.
+    `remedy`: advice if columns are missing.
     """
 
     candidates: tuple[str, ...]
     find: Callable[[Sequence[Columns], Mapping[Any, str]], dict[Any, str]]
     texts: tuple[Any, ...]
-    are_texts: Callable[[Mapping[Any, str], Columns], bool]
     describe: Callable[[Mapping[Any, str], Columns], str]
     remedy: str
 
@@ -70,7 +62,7 @@ class ColumnFinder:
 def _find(splits: Sequence[Columns], named: Mapping[Any, str]) -> dict[Any, str]:
     # The first format that all splits match, by default `messages`.
     if not named.keys().isdisjoint(PAIR):
-        return {**{part: named.get(part, part) for part in PAIR}, **optional(EVERY, splits)}
+        return {**{part: named.get(part, part) for part in PAIR}, **optional(SHARED, splits)}
     common = [name for name in splits[0] if all(name in known for known in splits)]
     needed, more = next((form for form in _FORMS.values() if set(form[0]) <= set(common)), _FORMS["messages"])
     columns = {PURPOSES.get(name, name): name for name in needed}
@@ -83,13 +75,9 @@ def _find(splits: Sequence[Columns], named: Mapping[Any, str]) -> dict[Any, str]
 
 
 def optional(names: Sequence[str], splits: Sequence[Columns]) -> dict[Any, str]:
-    """Return, by purpose, the columns in `names` that have a suitable type in every split."""
+    """Return the columns in `names` that every split has with a suitable type, as column names by purpose."""
     fitting = [name for name in names if all(name in known and _fits(name, known[name].kind) for known in splits)]
     return {PURPOSES.get(name, name): name for name in fitting}
-
-
-def _are_texts(nested: Mapping[Any, str], columns: Columns) -> bool:
-    return all(part in nested and is_text(columns[nested[part]].kind) for part in PAIR)
 
 
 def _fits(name: str, kind: pa.DataType) -> bool:
@@ -98,7 +86,7 @@ def _fits(name: str, kind: pa.DataType) -> bool:
     if name == "history":
         return is_list(kind) and is_list(kind.value_type) and is_text(kind.value_type.value_type)
     is_other = name == "chat_template_kwargs" and pa.types.is_struct(kind)
-    return is_text(kind) or is_other or (name in EVERY and (is_json(kind) or (name == "tools" and is_list(kind))))
+    return is_text(kind) or is_other or (name in SHARED and (is_json(kind) or (name == "tools" and is_list(kind))))
 
 
 def _describe(nested: Mapping[Any, str], columns: Columns) -> str:
@@ -114,15 +102,14 @@ FINDER = ColumnFinder(
     candidates=CANDIDATES,
     find=_find,
     texts=PAIR,
-    are_texts=_are_texts,
     describe=_describe,
     remedy=f"chats have the columns {FORMS}; name other columns with --messages-column, or with --prompt-column and "
     "--completion-column",
 )
 
 
-def form_of(names: Sequence[str]) -> str:
-    """Return the options to add for columns that look like chats or preference pairs, or an empty string."""
+def layout_advice(names: Sequence[str]) -> str:
+    """Return advice such as "add --layout chat" if columns have the names of chats or preference pairs, or else ''."""
     if {"chosen", "rejected"} <= set(names):
         return (
             "the columns hold preference pairs: add --layout preference; to learn only the chosen answers, "
@@ -135,7 +122,7 @@ def form_of(names: Sequence[str]) -> str:
 
 
 def unused(splits: Iterable[Columns], used: Sequence[str]) -> str:
-    """Return the columns not in `used` as text. A struct counts as used if one of its fields is."""
+    """Return the names of up to 10 columns not in `used`, as text. A struct is used if one of its fields is."""
     names = dict.fromkeys(itertools.chain(*splits))
     return listing([name for name in names if not any(f"{field}.".startswith(f"{name}.") for field in used)], most=10)
 
@@ -149,7 +136,7 @@ def is_sharegpt(kind: pa.DataType) -> bool:
 
 
 def as_messages(nested: Mapping[Any, pa.Array]) -> dict[Any, pa.Array]:
-    """Convert the columns of a conversation to one, `messages`; keep other columns."""
+    """Convert a chat's columns, by purpose, to one column `messages` of message lists. Other columns are kept."""
     nested = {purpose: column for purpose, column in nested.items() if not pa.types.is_null(column.type)}
     others = {purpose: column for purpose, column in nested.items() if purpose not in CANDIDATES or purpose == "tools"}
     parts = {purpose: column for purpose, column in nested.items() if purpose not in others}
@@ -159,7 +146,9 @@ def as_messages(nested: Mapping[Any, pa.Array]) -> dict[Any, pa.Array]:
         return {**parts, **others}
     rows = [dict(zip(parts, row, strict=True)) for row in zip(*map(objects_of, parts.values()), strict=True)]
     if "tools" in others and is_text(others["tools"].type) and "prompt" not in parts:
-        may_be_bare = ("messages" not in row or any(map(_is_renamed, row["messages"])) for row in rows)
+        may_be_bare = (
+            "messages" not in row or any(renamed(message) is not message for message in row["messages"]) for row in rows
+        )
         texts = zip(others["tools"].to_pylist(), may_be_bare, strict=True)
         tools = [_wrapped(text) if text and is_bare else text for text, is_bare in texts]
         others["tools"] = pa.array(tools, others["tools"].type)
@@ -167,7 +156,7 @@ def as_messages(nested: Mapping[Any, pa.Array]) -> dict[Any, pa.Array]:
 
 
 def as_answers(column: pa.Array, systems: pa.Array | None = None) -> pa.Array:
-    """Convert each answer to a list of messages. `systems`: a system prompt for each answer."""
+    """Convert answers (texts, messages, or lists of them) to message lists. `systems`: system prompt of each answer."""
     if systems is None and _have_roles(column.type):
         return column
     prompts = [None] * len(column) if systems is None else objects_of(systems)
@@ -193,10 +182,6 @@ def _messages(value: Any, role: str = "") -> list[Any]:
     if isinstance(value, str):
         return [{"role": role, "content": value}]
     return list(map(renamed, [value] if isinstance(value, dict) else value or ()))
-
-
-def _is_renamed(message: Any) -> bool:
-    return renamed(message) is not message
 
 
 def _of_pair(pair: Sequence[str | None]) -> list[dict[str, Any]]:

@@ -33,7 +33,7 @@ _SEPARATED = ("csv", "tsv")
 def plan_types(
     config: SourceConfig, columns: Mapping[str, Columns], *, kind: str, inputs: Inputs | None = None
 ) -> ColumnPlan:
-    """Plan the columns from their types. Classes and vector lengths that only rows reveal are left open.
+    """Plan which columns to read, from their types. `plan_columns` adds the classes and vector lengths in the rows.
 
     `columns`: by split. `inputs`: the columns that become tokens, by default those of --text-column. `kind`: see
     `Source.kind`. Raises: ColumnError if a column is missing or unusable.
@@ -41,27 +41,30 @@ def plan_types(
     inputs = inputs or Inputs(texts=config.text_columns)
     columns = {split: known.with_fields() for split, known in columns.items()}
     if inputs.finder is not None:
-        inputs = _with_found(inputs, inputs.finder, list(columns.values()))
+        inputs = _find_nested(inputs, inputs.finder, list(columns.values()))
     for split, known in columns.items():
         _require(config, known.arrow_schema, split=split, kind=kind, inputs=inputs)
-    found = inputs.finder.describe(inputs.nested, next(iter(columns.values()))) if inputs.finder else ""
+    form = inputs.finder.describe(inputs.nested, next(iter(columns.values()))) if inputs.finder else ""
     return ColumnPlan(
         texts=inputs.texts,
         nested=inputs.nested,
-        chats=found + ", joined as texts" * inputs.joins_pairs,
+        chats=form + ", joined as texts" * inputs.joins_pairs,
         joins_pairs=inputs.joins_pairs,
-        label=_labels(config.label_column, columns=columns, classes=config.label_classes),
-        tags=_labels(inputs.nested.get("tags"), columns=columns, lists=True),
-        kept=tuple(
-            _same(functools.partial(_kept_type, name), column=name, columns=columns) for name in config.keep_columns
-        ),
+        label=_labels(config.label_column, columns, classes=config.label_classes),
+        tags=_labels(inputs.nested.get("tags"), columns, tags=True),
+        kept=tuple(_same(_kept_type, name, columns) for name in config.keep_columns),
     )
 
 
-def _with_found(inputs: Inputs, finder: ColumnFinder, splits: Sequence[Columns]) -> Inputs:
+def _find_nested(inputs: Inputs, finder: ColumnFinder, splits: Sequence[Columns]) -> Inputs:
     nested = {**finder.find(splits, inputs.nested), **inputs.nested}
-    present = all(name in known for name in nested.values() for known in splits)  # otherwise `_require` raises
-    joins_pairs = inputs.joins_pairs and present and all(finder.are_texts(nested, known) for known in splits)
+    required = nested.keys() - {*chats.OPTIONAL}
+    joins_pairs = (
+        inputs.joins_pairs
+        and required <= {*finder.texts}
+        and all(name in known for name in nested.values() for known in splits)  # otherwise `_require` raises
+        and all(is_text(known[nested[purpose]].kind) for purpose in required for known in splits)
+    )
     if joins_pairs and "system" in inputs.nested:
         raise ColumnError(
             f"--system-column {inputs.nested['system']} with prompts and answers as texts, expected conversations",
@@ -74,7 +77,7 @@ def _with_found(inputs: Inputs, finder: ColumnFinder, splits: Sequence[Columns])
 def plan_columns(
     config: SourceConfig, source: Source, *, inputs: Inputs | None = None, plan: ColumnPlan | None = None
 ) -> ColumnPlan:
-    """Plan the columns like `plan_types`, then read classes and vector lengths from rows.
+    """Plan which columns to read (see `plan_types`), and read their classes and vector lengths from the rows.
 
     `plan`: the result of `plan_types`, if known. Raises: like `plan_types` and `with_names`.
     """
@@ -90,7 +93,7 @@ def plan_columns(
 
 
 def complete_from_manifest(plan: ColumnPlan, manifest: Manifest) -> ColumnPlan:
-    """Add the classes and vector lengths in a finished dataset's manifest to the result of `plan_types`."""
+    """Return a `plan` of `plan_types` with the classes and vector lengths in a finished dataset's manifest."""
 
     def named(label: LabelPlan | None) -> LabelPlan | None:
         if label is None or not label.from_rows:
@@ -162,34 +165,30 @@ def _missing_remedy(missing: Sequence[str], *, schema: pa.Schema, kind: str, of_
         texts = [field.name for field in schema if is_text(field.type) and not _is_within_media(schema, field.name)]
         if any(_is_media(schema, name) for name in names) and not texts:
             return _NO_MEDIA
-        if form := chats.form_of(names):
-            return form
+        if advice := chats.layout_advice(names):
+            return advice
         listed += f"; name its text with --text-column {texts[0] if len(texts) == 1 else 'NAME'}"
     if kind in _SEPARATED and any(re.fullmatch(r"-?[\d.]+", name) for name in names):
         return f'{listed}; if the file has no header line, add --source-option names=\'["text", "label"]\''
     return listed
 
 
-def _same(plan_of: Callable[[Columns], Plan], *, column: str, columns: Mapping[str, Columns]) -> Plan:
-    (first, plan), *others = ((split, plan_of(known)) for split, known in columns.items())
+def _same(plan_of: Callable[[str, Columns], Plan], column: str, columns: Mapping[str, Columns]) -> Plan:
+    (first, plan), *others = ((split, plan_of(column, known)) for split, known in columns.items())
     for split, other in others:
         if other != plan:
-            one, another = (columns[name][column].text for name in (first, split))
+            texts = [columns[name][column].text for name in (first, split)]
             raise ColumnError(
-                f"column {column!r} is {one} in split {first!r}, but {another} in split {split!r}, expected the same "
-                "in both",
+                f"column {column!r} is {texts[0]} in split {first!r}, but {texts[1]} in split {split!r}, expected the "
+                "same in both",
                 remedy="build each split with --split into a separate --output, or convert the column to one type",
             )
     return plan
 
 
-def _labels(
-    column: str | None, *, columns: Mapping[str, Columns], lists: bool = False, classes: bool = False
-) -> LabelPlan | None:
-    if column is None:
-        return None
-    planned = functools.partial(labels.plan_label, column, lists=lists, classes=classes)
-    return _same(lambda known: planned(known[column]), column=column, columns=columns)
+def _labels(column: str | None, columns: Mapping[str, Columns], **options: bool) -> LabelPlan | None:
+    plan_of = functools.partial(labels.plan_label, **options)
+    return None if column is None else _same(plan_of, column, columns)
 
 
 def _kept_type(name: str, columns: Columns) -> Feature:

@@ -14,21 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.prepare.sources.columns import chats, preferences
-from pipelines.prepare.sources.columns.labels import (
-    INT32,
-    LabelPlan,
-    decode_texts,
-    is_text,
-    items_of,
-    label_values,
-    list_lengths,
-    null_mask,
-    outside_range,
-    overflows_float32,
-    reject_labels,
-    reject_tags,
-)
+from pipelines.prepare.sources.columns import chats, labels, preferences
+from pipelines.prepare.sources.columns.labels import LabelPlan, is_text, items_of, list_lengths, null_mask
 from pipelines.prepare.sources.columns.messages import is_json
 from pipelines.prepare.sources.parquet.stored_columns import is_list
 from pipelines.prepare.sources.rows import unused_rows
@@ -43,8 +30,8 @@ Purpose = Literal[ChatPurpose, "system", "history", "chosen", "rejected", "words
 class Inputs:
     """Columns that become tokens: text columns, and nested columns by purpose, such as `messages`.
 
-    `finder`: finds the columns that `nested` lacks by their names.
-    `joins_pairs`: if prompts and completions are texts, don't convert them to messages.
+    `finder`: finds the columns that `nested` lacks, by their names.
+    `joins_pairs`: prompts and answers that are texts are not converted to messages.
     """
 
     texts: tuple[str, ...] = ()
@@ -59,10 +46,10 @@ class Inputs:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ColumnPlan:
-    """Columns to read and their uses.
+    """Columns to read, by use.
 
-    `nested`, `joins_pairs`: as in `Inputs`. `kept`: copied to the output. `tags`: plan for labels of words. `chats`:
-    the conversations' format and columns, as text.
+    `nested`, `joins_pairs`: as in `Inputs`. `kept`: columns copied to the output. `tags`: labels of words. `chats`: the
+    conversations' format and columns, such as `ShareGPT (conversations)`.
     """
 
     texts: tuple[str, ...]
@@ -90,7 +77,7 @@ class ColumnPlan:
 
     @property
     def flags(self) -> str:
-        """Command-line options that name these columns."""
+        """Options that name these columns, such as `--text-column, --label-column`."""
         uses = ["text"] if self.texts else []
         required = [purpose for purpose in self.nested if purpose not in chats.OPTIONAL]
         uses += ["messages" if purpose in ("instruction", "output") else purpose for purpose in required]
@@ -133,14 +120,14 @@ class Rows:
 
 
 def validate(batch: pa.RecordBatch, plan: ColumnPlan) -> np.ndarray:
-    """Return the reason for leaving out each of N rows, object [N], '' for usable rows. Texts are not read."""
+    """Return the reason why each of N rows is left out, str objects [N], '' for usable rows. Texts are not read."""
     reasons = np.full(batch.num_rows, "", dtype=object)
     for feature in reversed(plan.kept):
         _reject_kept(reasons, batch.column(feature.name), feature)
     if plan.label is not None:
-        reject_labels(reasons, batch.column(plan.label.column), plan.label)
+        labels.reject_labels(reasons, batch.column(plan.label.column), plan.label)
     if plan.tags is not None:
-        reject_tags(reasons, batch.column(plan.nested["words"]), batch.column(plan.tags.column), plan.tags)
+        labels.reject_tags(reasons, batch.column(plan.nested["words"]), batch.column(plan.tags.column), plan.tags)
     for purpose, name in plan.nested.items():
         if name not in plan.optional:
             reasons[null_mask(batch.column(name))] = f"{purpose}_null"
@@ -156,14 +143,14 @@ def extract(
 ) -> tuple[Rows, np.ndarray]:
     """Return the usable rows of a batch, and the result of `validate`.
 
-    `numbers`: row numbers, int64 [N], by default 0 to N - 1. Raises: SourceError if a text is not UTF-8.
+    `numbers`: the row numbers in `split`, int64 [N], by default 0 to N - 1. Raises: SourceError if a text is not UTF-8.
     """
     reasons = validate(batch, plan)
     if reasons.any():
         batch = batch.filter(pa.array(reasons == ""))
     arrays: dict[str, np.ndarray] = {}
     if plan.label is not None:
-        arrays["label"] = label_values(batch.column(plan.label.column), plan.label)
+        arrays["label"] = labels.label_values(batch.column(plan.label.column), plan.label)
     for feature in plan.kept:
         column = batch.column(feature.name)
         if feature.is_bytes:
@@ -208,7 +195,7 @@ def _utf8(column: pa.Array, name: str) -> pa.Array:
         column.validate(full=True)
     except pa.ArrowInvalid as error:
         if "UTF8" in str(error):
-            decode_texts(column, name)  # raises an error that names the text
+            labels.decode_texts(column, name)  # raises an error that names the text
         raise SourceError(
             f"column {name!r} holds damaged values ({error})",
             remedy="check that the source is complete, and run the same command again",
@@ -223,8 +210,8 @@ def _reject_kept(reasons: np.ndarray, column: pa.Array, feature: Feature) -> Non
     if feature.shape:
         reasons[list_lengths(column) != feature.shape[0]] = "column_length"
     if feature.dtype == "int64" and not pa.types.is_boolean(values.type):
-        reasons[owners[outside_range(values, *INT32)]] = "int_out_of_range"
+        reasons[owners[labels.outside_range(values, *labels.INT32)]] = "int_out_of_range"
     elif feature.dtype == "float32":
-        reasons[owners[overflows_float32(values)]] = "float_out_of_range"
+        reasons[owners[labels.overflows_float32(values)]] = "float_out_of_range"
     reasons[owners[np.asarray(values.is_null())]] = "column_null"
     reasons[np.asarray(column.is_null())] = "column_null"

@@ -1,4 +1,4 @@
-"""Plan, validate and convert row labels and word tags.
+"""Plan, validate and convert the labels of rows, and the tags of words.
 
     column holds                LabelPlan.kind, class names
     ClassLabel(no, yes)         class, names from the feature
@@ -15,6 +15,7 @@
 In `datasets`, a class id of -1 means "no label". docs/reference/difficult-data.md has the rule for --label-classes.
 """
 
+import collections
 import dataclasses
 import logging
 import math
@@ -29,7 +30,7 @@ import pyarrow.compute as pc
 from pipelines.prepare.options.suggestions import listing, to_utf8
 from pipelines.prepare.sources.columns.messages import is_json
 from pipelines.prepare.sources.parquet.stored_columns import is_list
-from pipelines.prepare.sources.resolve.features import Column
+from pipelines.prepare.sources.resolve.features import Columns
 from pipelines.prepare.sources.rows.reading import Source
 from tfrecord_io.errors import ColumnError, SourceError
 from tfrecord_io.schema import UNLABELLED, Feature
@@ -62,73 +63,69 @@ class LabelPlan:
     @property
     def feature(self) -> Feature:
         """Feature `label` of the output: a class id, a 0 or 1 for each class, or a float32 target."""
+        shape = (self.size or len(self.names or ()),) if self.several else ()
         if self.kind == "float":
-            return Feature(name="label", dtype="float32", shape=(), role="label", meaning="regression target")
-        if self.several:
-            shape = (self.size or len(self.names or ()),)
-            return Feature(name="label", dtype="int64", shape=shape, role="label", meaning="1 for classes of the row")
-        return Feature(name="label", dtype="int64", shape=(), role="label", meaning="class id")
+            return Feature(name="label", dtype="float32", shape=shape, role="label", meaning="regression target")
+        meaning = "1 for classes of the row" if self.several else "class id"
+        return Feature(name="label", dtype="int64", shape=shape, role="label", meaning=meaning)
 
     @property
     def value_set(self) -> pa.Array:
-        """The value of each class in the source, by class id."""
+        """Array of the classes' values in the source, indexed by class id."""
         names = self.names or ()
         return pa.array(names, pa.string()) if self.kind == "string" else pa.array(map(int, names), pa.int64())
 
 
-def plan_label(column: str, found: Column, *, lists: bool = False, classes: bool = False) -> LabelPlan:
-    """Plan the conversion of a label column. `with_names` completes the plan.
+def plan_label(name: str, columns: Columns, *, tags: bool = False, classes: bool = False) -> LabelPlan:
+    """Plan the conversion of the label column `name`. If its classes come from rows, `with_names` adds them.
 
-    `lists`: the column holds a tag for each word. `classes`: each distinct number is a class. Raises: ColumnError if
-    the column's type can't be a label.
+    `tags`: the column has a list of tags per row, one per word. `classes`: each distinct number is a class. Raises:
+    ColumnError if the column's type can't be a label.
     """
-    several = is_list(found.kind) and not lists
-    kind = found.kind.value_type if lists or several else found.kind
-    if found.classes is not None:
-        return LabelPlan(column=column, kind="class", names=found.classes, several=several)
+    column = columns[name]
+    several = is_list(column.kind) and not tags
+    kind = column.kind.value_type if tags or several else column.kind
+    if column.classes is not None:
+        return LabelPlan(column=name, kind="class", names=column.classes, several=several)
     if is_text(kind):
-        return LabelPlan(column=column, kind="string", several=several)
+        return LabelPlan(column=name, kind="string", several=several)
     if pa.types.is_boolean(kind) and not several:
-        return LabelPlan(column=column, kind="class", names=("False", "True"))
+        return LabelPlan(column=name, kind="class", names=("False", "True"))
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
         plain: Literal["int", "float"] = "float" if pa.types.is_floating(kind) else "int"
-        return LabelPlan(column=column, kind="number" if several or classes else plain, several=several)
+        return LabelPlan(column=name, kind="number" if several or classes else plain, several=several)
     raise ColumnError(
-        f"label column {column!r} holds {type_name(kind)}, expected class labels, strings or numbers, or lists of them",
+        f"label column {name!r} holds {type_name(kind)}, expected class labels, strings or numbers, or lists of them",
         remedy="choose another --label-column, or keep a vector with --keep-column",
     )
 
 
 def with_names(plan: LabelPlan, *, source: Source) -> LabelPlan:
-    """Read the rows, and add their classes to the plan, or the length of their vectors of 0 and 1.
+    """Read the labels of all rows; return the plan with their classes, or with the length of their vectors of 0 and 1.
 
     Classes are sorted over all splits, so ids don't depend on the requested splits. Raises: ColumnError for over 10,000
     classes, lists without any class, fractions, or vectors of different lengths; SourceError for invalid UTF-8.
     """
     if not plan.from_rows:
         return plan
-    distinct: set[Any] = set()
-    lengths: set[int] = set()
-    unlabelled, labelled = set[str](), set[str]()
+    distinct, lengths = set[Any](), set[int]()
+    by_split = collections.defaultdict[str, set[Any]](set)
     for split, column in _columns_in(plan, source):
         if is_list(column.type):
             lengths.update(pc.unique(pc.list_value_length(column)).drop_null().to_pylist())
-        values = set(_distinct(items_of(column)[0], plan))
-        distinct |= values
-        unlabelled |= {split} if UNLABELLED in values else set()
-        labelled |= {split} if values - {UNLABELLED} else set()
+        by_split[split].update(_distinct(items_of(column)[0], plan))
+        distinct |= by_split[split]
         if len(distinct) > MAX_LABEL_NAMES:
             raise ColumnError(
                 f"label column {plan.column!r} has more than {MAX_LABEL_NAMES:,} distinct {plan.kind}s, too "
                 "many for classes",
                 remedy="choose another --label-column",
             )
-    if unlabelled and labelled and not plan.several and not unlabelled & labelled and min(distinct) == UNLABELLED:
+    only_unlabelled = {values == {UNLABELLED} for values in by_split.values() if UNLABELLED in values}
+    if only_unlabelled == {True} and not plan.several and min(distinct) == UNLABELLED < max(distinct):
         distinct.remove(UNLABELLED)
     if plan.several and not distinct:
-        raise ColumnError(
-            f"label column {plan.column!r} holds no class in any of its lists", remedy="choose another --label-column"
-        )
+        raise ColumnError(f"label column {plan.column!r} lists no class", remedy="choose another --label-column")
     # A list of classes has no repeats, so lists of 0 and 1 are vectors if one has over two items, or all have two.
     if plan.several and distinct <= {0, 1} and (max(lengths) > 2 or lengths == {2}):
         if len(lengths) > 1 or max(lengths) > MAX_LABEL_NAMES:
@@ -159,8 +156,7 @@ def _notes_on(names: Sequence[str]) -> Iterator[str]:
     alike: dict[str, list[str]] = {}
     for name in names:
         alike.setdefault(" ".join(name.split()).casefold(), []).append(name)
-    groups = [" and ".join(map(repr, spellings)) for spellings in alike.values() if len(spellings) > 1]
-    if groups:
+    if groups := [" and ".join(map(repr, spellings)) for spellings in alike.values() if len(spellings) > 1]:
         yield f"classes differ only by blanks or case: {listing(groups)}; spell each class in one way with a --map"
     if "" in alike:
         yield "an empty text is a class; leave such rows out with a --filter, or give them a label with a --map"
@@ -187,7 +183,7 @@ def _distinct(values: pa.Array, plan: LabelPlan) -> list[Any]:
 
 
 def reject_labels(reasons: np.ndarray, column: pa.Array, label: LabelPlan) -> None:
-    """Set the entries of `reasons`, object [N], for rows with unusable labels."""
+    """Write a reason such as "label_null" into `reasons`, object [N], for each of N rows with an unusable label."""
     values, owners = items_of(column)
     if label.kind == "hot":
         reasons[owners[outside_range(_comparable(values), 0, 1)]] = "label_out_of_range"
@@ -209,7 +205,10 @@ def reject_labels(reasons: np.ndarray, column: pa.Array, label: LabelPlan) -> No
 
 
 def reject_tags(reasons: np.ndarray, words: pa.Array, tags: pa.Array, plan: LabelPlan) -> None:
-    """Set the entries of `reasons`, object [N], for rows with unusable tags or words. Null lists are ignored."""
+    """Write a reason such as "tag_null" into `reasons`, object [N], for each of N rows with unusable tags or words.
+
+    `words`, `tags`: a list per row; null lists are ignored.
+    """
     values, owners = items_of(tags)
     if plan.kind == "string":
         reasons[owners[_unknown(values, plan)]] = "tag_unknown"
@@ -261,7 +260,7 @@ def overflows_float32(column: pa.Array) -> np.ndarray:
 
 
 def decode_texts(column: pa.Array, name: str) -> list[str]:
-    """Return texts as a list. Raises: SourceError if one is not UTF-8."""
+    """Return the texts of the column `name` as a list. Raises: SourceError if one is not UTF-8."""
     try:
         return list(column.to_pylist())
     except UnicodeDecodeError as error:
@@ -307,7 +306,7 @@ def list_lengths(column: pa.Array) -> np.ndarray:
 
 
 def items_of(column: pa.Array) -> tuple[pa.Array, np.ndarray]:
-    """Return the values of a column, or the items of its lists, and their row indices, int64."""
+    """Return a column's values, or the joined items if it holds lists, and the row index of each, int64."""
     if not is_list(column.type):
         return column, np.arange(len(column))
     return column.flatten(), np.repeat(np.arange(len(column)), list_lengths(column))

@@ -36,7 +36,7 @@ def is_json(kind: pa.DataType) -> bool:
 
 
 def objects_of(column: pa.Array) -> list[Any]:
-    """Return a column as Python objects. JSON is parsed, and null fields of structs are left out."""
+    """Return a Python object for each row of a column. JSON is parsed, and null fields of structs are left out."""
     kind = column.type
     if is_json(kind):
         return [None if text is None else json.loads(text) for text in column.to_pylist()]
@@ -56,7 +56,7 @@ def objects_of(column: pa.Array) -> list[Any]:
 
 
 def whole_function(function: Any) -> Any:
-    """Wrap a bare function, or a call of one, as {"type": "function", "function": ...} for `transformers`."""
+    """Return a tool, or a call of one, as {"type": "function", "function": ...}, which `transformers` expects."""
     is_bare = isinstance(function, dict) and "function" not in function
     return {"type": "function", "function": function} if is_bare else function
 

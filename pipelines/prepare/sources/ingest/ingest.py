@@ -1,7 +1,6 @@
-"""Run ingest tasks: read rows of any format with `datasets`, and write them as Parquet parts.
+"""Run ingest tasks: read rows of any format with `datasets`, and write them as Parquet parts of about 16 MB.
 
-A task writes consecutive shards to one part of about 16 MB, which depends only on the source. So tasks can run
-anywhere, and more than once.
+A part depends only on the source, so tasks can run anywhere, and more than once.
 """
 
 import bisect
@@ -44,12 +43,11 @@ MOST_BYTES = 1 << 20
 # Row groups with equal numbers of rows differ in size, so some may exceed MOST_BYTES.
 _TOLERATED_BYTES = MOST_BYTES + MOST_BYTES // 4
 
-
 _log = logging.getLogger(__name__)
 
 
 class IngestTask(NamedTuple):
-    """Task to write one Parquet part of a split: shard group `part` of `parts`, as in `IterableDataset.shard`."""
+    """Task to write the shards in `IterableDataset.shard(num_shards=parts, index=part)` to one Parquet part."""
 
     split: str
     part: int
@@ -58,10 +56,11 @@ class IngestTask(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SplitStream:
-    """Split to ingest. `dataset`: an IterableDataset, which the reader `reader` of `datasets` has opened.
+    """Split to ingest. `dataset`: its IterableDataset. `reader`: the reader of `datasets` for it, such as `json`.
 
-    `shard_files`: index into `files` for each shard; empty if unknown. `in_groups`: each shard is a Parquet row group,
-    which is read without `datasets`. `delimiter`: see `cells.delimiter_of`. `new_ids`: new class ids by path.
+    `types`: schema of the parts. `batch_rows`: rows per read. `shard_files`: for each shard, the index of its file in
+    `files`; empty if unknown. `in_groups`: each shard is a Parquet row group, which is read without `datasets`.
+    `delimiter`: see `cells.delimiter_of`. `new_ids`: new class ids, by path.
     """
 
     dataset: Any
@@ -83,9 +82,6 @@ class SplitStream:
         parts = max(1, min(parts, self.num_shards, _MOST_PARTS))
         return [IngestTask(split, part, parts) for part in range(parts)]
 
-    def task_of(self, split: str, shard: int) -> IngestTask:
-        return IngestTask(split, shard, self.num_shards)
-
     def shards_of(self, task: IngestTask) -> range:
         size, left_over = divmod(self.num_shards, task.parts)
         first = size * task.part + min(task.part, left_over)
@@ -105,7 +101,7 @@ class SplitStream:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class IngestSource:
-    """The streams of a source by split, and the folder for its parts. `inside`: see `storage.write_atomic`."""
+    """Splits of a source to ingest, and the folder for their parts. `inside`: see `storage.write_atomic`."""
 
     streams: Mapping[str, SplitStream]
     folder: str
@@ -169,7 +165,7 @@ def naming_files(source: IngestSource) -> Iterator[None]:
 
 
 def find_parts(source: IngestSource, tasks: Sequence[IngestTask]) -> dict[IngestTask, DataFile]:
-    """Return the parts that exist already, by task."""
+    """Return the parts that exist in the source's folder, by task."""
     sizes = storage.sizes(source.folder) if tasks else {}
     paths = {task: source.path(task) for task in tasks}
     return {
@@ -182,7 +178,7 @@ def find_parts(source: IngestSource, tasks: Sequence[IngestTask]) -> dict[Ingest
 def read_groups(
     source: IngestSource, tasks: Sequence[IngestTask], columns: Collection[str] | None, *, run_tasks: RunTasks
 ) -> dict[IngestTask, Groups]:
-    """Return the row groups of each task's part. Missing parts are made by `run_tasks`.
+    """Return the row groups of each task's part; call `run_tasks` to make missing parts.
 
     `columns`: see `read_footers`. Raises: SourceError if a part can't be read; OutputError if one is still missing.
     """
@@ -237,9 +233,9 @@ def _rows(stream: SplitStream, task: IngestTask, rows: list[int], notes: dict[st
 def part_chunks(
     types: pa.Schema, tables: Iterable[pa.Table], *, rows: Sequence[int] = (), notes: Mapping[str, str] | None = None
 ) -> Iterator[bytes]:
-    """Yield the bytes of a part with one row group per table.
+    """Yield the bytes of a Parquet file with the schema `types`, and one row group per table.
 
-    The footer contains `rows` (per shard) and `notes`, which may grow while `tables` is read.
+    Its footer has the number of `rows` of each shard, and `notes`, warnings by kind, as they are after the last table.
     """
     pending = io.BytesIO()
 

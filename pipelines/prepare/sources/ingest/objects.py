@@ -20,10 +20,9 @@ _CORRECT = "correct the code that makes these rows; if their types differ, set t
 
 
 def store(source: Any, home: str) -> tuple[str, tuple[str, ...]]:
-    """Write an object's rows to a folder in `home`; return the folder and the split names.
+    """Write the rows of a dataset, data frame or table to a folder in `home`; return the folder and the split names.
 
-    Raises: ConfigError if `source` is not a dataset, data frame or table; SourceError or OutputError if rows can't be
-    read or written.
+    Raises: ConfigError if `source` is another object; SourceError or OutputError if rows can't be read or written.
     """
     digest = xxhash.xxh3_128()
     try:
@@ -49,7 +48,7 @@ def store(source: Any, home: str) -> tuple[str, tuple[str, ...]]:
 
 
 def store_saved(path: str, home: str) -> tuple[str, tuple[str, ...]]:
-    """Load the dataset that `save_to_disk` wrote to `path`, and store it in `home` like `store`."""
+    """Load the dataset that `save_to_disk` wrote to `path`, and write its rows like `store`."""
     with library.quiet() as datasets, library.reading(lambda: path):
         saved = datasets.load_from_disk(path)
     return store(saved, home)

@@ -44,8 +44,7 @@ def opened(
 ) -> Iterator[pa.NativeFile]:
     """Open a file for pyarrow. `addresses`: addresses with credentials, by the address without them.
 
-    `ahead`: byte ranges [start, stop) to fetch in advance. Raises: SourceError if the file is missing or changed. Other
-    errors are passed on.
+    `ahead`: byte ranges [start, stop) to fetch in advance. Raises: SourceError if the file is missing or changed.
     """
     address = addresses.get(file.path, file.path)
     if is_remote(address):
@@ -118,10 +117,10 @@ def _open_remote(file: DataFile, address: str, ahead: Sequence[tuple[int, int]])
     fetched = [(start, stop, get(start, stop)) for start, stop in ahead]
 
     def read(start: int, stop: int) -> bytes:
-        parts = (
-            content[start - first : stop - first] for first, last, content in fetched if first <= start <= stop <= last
-        )
-        return next(parts, None) or get(start, stop)
+        for first, last, content in fetched:
+            if first <= start < stop <= last:
+                return content[start - first : stop - first]
+        return get(start, stop)
 
     return object_storage.RemoteFile(fs, inner, get=read, size=file.size, cache_type="none")
 
@@ -146,9 +145,10 @@ def is_readable_by_workers(file: DataFile, *, needs_token: bool) -> bool:
 def relay(
     files: Sequence[DataFile], *, folder: str, addresses: Mapping[str, str], inside: str | None = None
 ) -> dict[str, DataFile]:
-    """Copy missing files to `FOLDER/source`; return all copies by original path.
+    """Copy files to `FOLDER/source` unless they are there; return the copies by original path.
 
-    Raises: SourceError or OutputError if a file can't be read or written.
+    `addresses`: see `opened`. `inside`: see `storage.write_atomic`. Raises: SourceError or OutputError if a file can't
+    be read or written.
     """
     target = storage.join(folder, "source")
     copies = {file.path: _copy_of(file, number, target) for number, file in enumerate(files)}

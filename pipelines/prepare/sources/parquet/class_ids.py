@@ -31,7 +31,7 @@ _NO_CLASS = -2
 
 
 def schemas_of(listing: SourceListing, footers: Mapping[str, Footer]) -> dict[str, dict[str, pa.Schema]]:
-    """Return each file's schema by split and path, for splits where `datasets` would use the first file's schema."""
+    """Return the schema of each file, by split and path, if `datasets` would use the first file's schema for all."""
     schemas = {}
     for name, files in listing.splits.items():
         if listing.features_of(name) is not None:
@@ -40,8 +40,8 @@ def schemas_of(listing: SourceListing, footers: Mapping[str, Footer]) -> dict[st
             schemas[name] = {file.path: footers[file.path].schema for file in files}
         elif listing.kind == "arrow" and len(files) > 1:
             with library.reading(lambda files=files: without_access(files[0].path)):  # type: ignore[misc]
-                schemas_read = threads.ordered_map(_arrow_schema, files, threads=16)
-                schemas[name] = {file.path: schema for file, schema in zip(files, schemas_read, strict=True)}
+                of_files = threads.ordered_map(_arrow_schema, files, threads=16)
+                schemas[name] = dict(zip((file.path for file in files), of_files, strict=True))
     return schemas
 
 
@@ -57,10 +57,10 @@ def _arrow_schema(file: DataFile) -> pa.Schema:
 def united(
     columns: Columns, schemas: Mapping[str, pa.Schema], *, names: Collection[str]
 ) -> tuple[Columns, dict[str, NewIds]]:
-    """Return `columns` with the classes of all files, in order of appearance, and the files' new class ids by path.
+    """Return `columns` with the classes of all files, in order of appearance, and each file's new class ids, by path.
 
-    `columns`: of the first file. `schemas`: by path. `names`: columns to examine. Raises: SourceError if a column has
-    classes in one file but not in another.
+    `columns`: columns of the first file. `schemas`: by path. `names`: columns to examine. Raises: SourceError if a
+    column has classes in one file but not in another.
     """
     by_path: dict[str, Columns] = {}
     for path, schema in schemas.items():
@@ -92,13 +92,11 @@ def _is_alike(one: Column, other: Column) -> bool:
 
 
 def with_new_ids(table: pa.Table, ids: NewIds) -> pa.Table:
-    """Replace class ids. An id outside the file's classes becomes -2, which is no class."""
+    """Return a file's rows with new class ids. An id outside the file's classes becomes -2, which is no class."""
     for name, new in ids.items():
         index = table.schema.get_field_index(name)
-        column = pa.chunked_array(
-            [_mapped(chunk, new) for chunk in table.column(index).chunks], table.field(index).type
-        )
-        table = table.set_column(index, table.field(index), column)
+        chunks = [_mapped(chunk, new) for chunk in table.column(index).chunks]
+        table = table.set_column(index, table.field(index), pa.chunked_array(chunks, table.field(index).type))
     return table
 
 

@@ -43,7 +43,7 @@ class Pieces:
         return int(self.counts.sum())
 
     def part(self, which: slice) -> Pieces:
-        """Return the pieces in a slice, with only their files."""
+        """Return the pieces in the slice `which`, with only their files."""
         used, file = np.unique(self.file[which], return_inverse=True)
         arrays = {name: getattr(self, name)[which] for name in ("starts", "counts", "skips", "at")}
         return Pieces(files=tuple(self.files[index] for index in used), file=file.astype(np.int32), **arrays)
@@ -51,9 +51,9 @@ class Pieces:
 
 @dataclasses.dataclass(frozen=True)
 class Cover:
-    """N parts of groups in reading order. All arrays are int64 [N].
+    """N row ranges in reading order, each inside one group. All arrays are int64 [N].
 
-    `groups`: index of the group. `starts`, `counts`: as in `Pieces`.
+    `groups`: index of each range's group. `starts`, `counts`: as in `Pieces`.
     """
 
     groups: np.ndarray
@@ -65,12 +65,12 @@ class Cover:
 
     @property
     def ends(self) -> np.ndarray:
-        """Where each part ends, exclusive, counting covered rows from 0: int64 [N]."""
+        """Exclusive end of each range, counting covered rows from 0: int64 [N]."""
         return np.cumsum(self.counts)
 
 
 def cover(ends: np.ndarray, ranges: Sequence[tuple[int, int]] | np.ndarray) -> Cover:
-    """Return the parts of groups that the row ranges [start, stop) cover. `ends`: see `Groups.ends`."""
+    """Cut row ranges [start, stop) where groups end. `ends`: see `Groups.ends`."""
     spans = _spans(ranges)
     first = np.searchsorted(ends, spans[:, 0], "right")
     sizes = np.searchsorted(ends, spans[:, 1] - 1, "right") - first + 1
@@ -90,7 +90,7 @@ def cover(ends: np.ndarray, ranges: Sequence[tuple[int, int]] | np.ndarray) -> C
 
 
 def covers(ends: np.ndarray, ranges: Sequence[tuple[int, int]] | np.ndarray, *, most: int = 1 << 20) -> Iterator[Cover]:
-    """Yield `cover`'s result, at most `most` groups at a time."""
+    """Yield the result of `cover` in parts of at most `most` groups."""
     for start, stop in _spans(ranges).tolist():
         while start < stop:
             last = int(np.searchsorted(ends, start, "right")) + most - 1
@@ -99,12 +99,11 @@ def covers(ends: np.ndarray, ranges: Sequence[tuple[int, int]] | np.ndarray, *, 
 
 
 def in_ranges(span: Sequence[int], ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Translate a span of positions in the ranges to row numbers.
+    """Return row ranges for `span`, a range of positions among the rows of `ranges`. All are [start, stop).
 
     Example: `in_ranges((5, 12), [(100, 110), (200, 210)])` returns `[(105, 110), (200, 202)]`.
     """
-    translated = []
-    first = 0
+    translated, first = [], 0
     for start, stop in ranges:
         last = first + stop - start
         low, high = max(span[0], first), min(span[1], last)
@@ -121,7 +120,7 @@ def _spans(ranges: Sequence[tuple[int, int]] | np.ndarray) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Groups:
-    """N groups that make up a split, in row order and without gaps.
+    """N row groups that make up a split, in row order and without gaps.
 
     Arrays are [N], of any signed integer dtype, except `source_rows` int64 [S]: rows per source file, or per shard if
     files are unknown. `file`, `at`: as in `Pieces`. `num_bytes`: uncompressed size of the job's columns.
@@ -185,6 +184,7 @@ class Groups:
 
     @classmethod
     def joined(cls, parts: Sequence[Groups]) -> Groups:
+        """Return the groups of all parts; with the nulls of a column only if all parts have them."""
         offsets = np.cumsum([0, *(len(part.files) for part in parts)])
         columns = sorted(set.intersection(*(set(part.nulls) for part in parts))) if parts else []
         arrays = {

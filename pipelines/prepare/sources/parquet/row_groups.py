@@ -49,7 +49,7 @@ _locks: dict[DataFile, threading.Lock] = {}
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Footer:
-    """Footer of a Parquet file. `is_in_place`: all row groups are small enough to be read without ingest.
+    """Schema and row groups of a Parquet file. `is_in_place`: the groups are small enough to be read without ingest.
 
     `groups.nulls` omits nulls inside lists. `notes`: an ingested part's warnings, by kind.
     """
@@ -61,7 +61,7 @@ class Footer:
 
 
 def read_footers(files: Sequence[DataFile], columns: Collection[str] | None) -> list[Footer]:
-    """Read the footers of Parquet files. Byte sizes count `columns`, None for all.
+    """Read the footers of Parquet files. Sizes in bytes include only `columns`, None for all.
 
     Raises: SourceError if a file is unreadable, damaged or changed.
     """
@@ -139,9 +139,7 @@ def _footer(
         num_bytes=num_bytes_G,
         stored_bytes=stored_bytes_G,
         source_rows=source_rows,
-        nulls={
-            name: _narrow(np.array(counted, np.int64)) for name, counted in nulls.items() if len(counted) == len(sizes)
-        },
+        nulls={name: _narrow(np.array(counts)) for name, counts in nulls.items() if len(counts) == len(sizes)},
     )
     is_in_place = (num_rows <= MOST_ROWS_IN_PLACE).all() and (all_bytes <= MOST_BYTES_IN_PLACE).all()
     notes = json.loads((metadata.metadata or {}).get(NOTES, b"{}")) if file.ingested else {}
@@ -156,7 +154,7 @@ def _narrow(values: np.ndarray) -> np.ndarray:
 def read_rows(
     pieces: Pieces, columns: Sequence[str], *, types: pa.Schema, addresses: Mapping[str, str]
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield the first row's number, and a record batch with `columns`, for each piece.
+    """For each piece, yield the number of its first row and a record batch with `columns`.
 
     `types`: schema to cast to. `addresses`: see `opened`. Raises: SourceError if a file is missing, changed or damaged,
     or can't be cast.
@@ -224,10 +222,9 @@ def _batched(metadata: pq.FileMetaData, groups: Sequence[int], leaves: Sequence[
 
 def _ranges(metadata: pq.FileMetaData, groups: Sequence[int], leaves: Sequence[int]) -> list[tuple[int, int]]:
     ranges: list[tuple[int, int]] = []
-    chunks = (metadata.row_group(group).column(leaf) for group in groups for leaf in leaves)
-    for start, size in sorted(
-        (chunk.dictionary_page_offset or chunk.data_page_offset, chunk.total_compressed_size) for chunk in chunks
-    ):
+    chunks = [metadata.row_group(group).column(leaf) for group in groups for leaf in leaves]
+    sizes = [(chunk.dictionary_page_offset or chunk.data_page_offset, chunk.total_compressed_size) for chunk in chunks]
+    for start, size in sorted(sizes):
         if ranges and start - ranges[-1][1] <= _HOLE_BYTES:
             start, size = ranges[-1][0], start + size - ranges.pop()[0]
         ranges.append((start, start + size))
@@ -240,9 +237,8 @@ def _decoding(file: DataFile, group: int, row: int | None = None) -> Iterator[Da
         yield file
     except _UNREADABLE as error:
         place = f"row group {group}" + ("" if row is None else f", row {row} of the split,")
-        raise SourceError(
-            f"{without_access(file.path)}: {place} cannot be decoded ({visible_line(str(error))})", remedy=_remedy(file)
-        ) from error
+        cause = f"{without_access(file.path)}: {place} cannot be decoded ({visible_line(str(error))})"
+        raise SourceError(cause, remedy=_remedy(file)) from error
 
 
 def _read_groups(
@@ -279,7 +275,7 @@ def read_group(file: DataFile, group: int, types: pa.Schema) -> Iterator[pa.Tabl
 
 
 def _decoded(
-    file: DataFile, handle: pa.NativeFile, groups: Sequence[int], wanted: pa.Schema
+    file: DataFile, handle: pa.NativeFile, groups: Sequence[int], types: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
     """Yield rows in small batches, because 70 kB of a dictionary-encoded column may be gigabytes when decoded.
 
@@ -298,9 +294,9 @@ def _decoded(
         page_checksum_verification=True,
     )
     rows = max(1, min(_DECODED_ROWS, _MOST_DECODED_BYTES // 8 // max(nested, 1)))
-    for stored in reader.iter_batches(rows, row_groups=groups, columns=wanted.names, use_threads=False):
-        for batch in _in_parts(stored_columns.select(stored, wanted.names)):
-            yield stored_columns.cast(batch, wanted, where=without_access(file.path))
+    for stored in reader.iter_batches(rows, row_groups=groups, columns=types.names, use_threads=False):
+        for batch in _in_parts(stored_columns.select(stored, types.names)):
+            yield stored_columns.cast(batch, types, where=without_access(file.path))
 
 
 def _in_parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

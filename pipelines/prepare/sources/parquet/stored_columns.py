@@ -42,7 +42,7 @@ def field_of(schema: pa.Schema, name: str) -> pa.Field | None:
 
 
 def schema_of(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
-    """Return the schema of columns and struct fields. Raises: KeyError if one doesn't exist."""
+    """Return the schema of the columns and struct fields `names`. Raises: KeyError if one doesn't exist."""
     fields = {name: field_of(schema, name) for name in names}
     if missing := [name for name, field in fields.items() if field is None]:
         raise KeyError(f"no column {missing[0]!r}")

@@ -27,7 +27,7 @@ _SPELLINGS = ("converters", "thousands", "true_values", "false_values")
 
 
 def as_written(listing: SourceListing, config: SourceConfig) -> tuple[SourceListing, Any]:
-    """Return the listing with a builder that reads cells as text, and the features to parse to."""
+    """Return the listing of CSV files with a builder that reads cells as text, and the `Features` to parse them to."""
     import datasets
 
     (builder,), string = listing.builders.values(), datasets.Value("string")
@@ -89,7 +89,8 @@ def delimiter_of(builder: Any) -> str:
 def parsed(table: pa.Table, types: pa.Schema, *, row: int, notes: MutableMapping[str, str], where: str) -> pa.Table:
     """Parse text cells to the numbers and booleans in `types`; add a note if a number is written as in +7.
 
-    `row`: number of the first row in the file `where`. Raises: SourceError if a cell can't be parsed.
+    `row`: number of the table's first row in the file `where`. `notes`: warnings by kind. Raises: SourceError if a cell
+    can't be parsed.
     """
     columns = []
     for field, cells in zip(types, table.columns, strict=True):
@@ -97,13 +98,11 @@ def parsed(table: pa.Table, types: pa.Schema, *, row: int, notes: MutableMapping
         columns.append(_values(cells, field, row, where) if is_text else cells)
         if not is_text or not pa.types.is_integer(field.type):
             continue
-        other = pc.not_equal(columns[-1].cast(pa.string()), pc.utf8_trim_whitespace(cells))
-        if pc.any(other).as_py():
-            text, value = (column.filter(other)[0].as_py() for column in (cells, columns[-1]))
-            notes.setdefault(
-                f"number {field.name}",
-                f"{where}: column {field.name!r} holds {text!r}, read as the number {value}; {_as_text(field.name)}",
-            )
+        differs = pc.not_equal(columns[-1].cast(pa.string()), pc.utf8_trim_whitespace(cells))
+        if pc.any(differs).as_py():
+            text, value = (column.filter(differs)[0].as_py() for column in (cells, columns[-1]))
+            cause = f"{where}: column {field.name!r} holds {text!r}, read as the number {value}"
+            notes.setdefault(f"number {field.name}", f"{cause}; {_as_text(field.name)}")
     return pa.Table.from_arrays(columns, schema=types)
 
 
@@ -125,7 +124,7 @@ def _values(column: pa.ChunkedArray, field: pa.Field, row: int, where: str) -> p
 
 
 def note_joined(table: pa.Table, delimiter: str, *, row: int, notes: MutableMapping[str, str], where: str) -> None:
-    r"""Add a note if a quoted cell contains lines that look like rows, as after a stray quote:
+    r"""Add a note to `notes`, warnings by kind, if a quoted cell contains lines that look like rows:
 
     one \t 0
     "two \t 1        the cell `two\t1\nthree\t0\nfour` of a single row
@@ -143,10 +142,8 @@ def note_joined(table: pa.Table, delimiter: str, *, row: int, notes: MutableMapp
             whole = [[""] * index + lines[0], *lines[1:-1]]
             fits = len(lines[-1]) == index + 1 and all(len(cells) == last + 1 for cells in whole)
             if fits and _look_like_rows(whole, table, but=index):
-                notes["joined"] = (
-                    f"{where}: row {row + at:,} is {len(lines):,} lines of the file, joined by quotes, though each "
-                    f"line looks like a row; {_PLAIN_QUOTES}"
-                )
+                cause = f"{where}: row {row + at:,} is {len(lines):,} lines of the file, joined by quotes"
+                notes["joined"] = f"{cause}, though each line looks like a row; {_PLAIN_QUOTES}"
                 return
 
 

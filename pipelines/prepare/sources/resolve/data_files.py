@@ -47,9 +47,10 @@ _VERSION_KEYS = ("generation", "etag", "ETag", "md5Hash", "crc32c")
 class DataFile:
     """Data file of the source, or an `ingested` Parquet part.
 
-    `path`: absolute local path or address. It may contain credentials (see `shown.without_access`). `name`: in the
-    manifest. `version`: generation or etag of a remote file; empty if there is none or the address fixes the content.
-    `tag`: `xxh3:...` or the service's digest; empty before `identify`. `stamp`: result of `stamp_of`, for local files.
+    `path`: absolute local path, or address, which may contain credentials (see `shown.without_access`). `name`: the
+    file's name in the manifest. `version`: version or etag of a remote file; '' if there is none or the address fixes
+    the content. `tag`: `xxh3:...` or the service's digest; '' before `identify`. `stamp`: see `stamp_of`; None for
+    remote files.
     """
 
     path: str
@@ -62,26 +63,26 @@ class DataFile:
 
     @property
     def as_planned(self) -> DataFile:
-        """The file as stored in plans: without name, tag and credentials (see `RowReader.addresses`)."""
+        """The file without name, tag and credentials, for plans (see `RowReader.addresses`)."""
         version = "" if self.stamp is not None else self.version
         return dataclasses.replace(self, path=without_access(self.path), name="", tag="", version=version)
 
     @property
     def entry(self) -> dict[str, Any]:
-        """The file's entry in the fingerprint and the manifest."""
+        """The file's name, size and digest, for the fingerprint and the manifest."""
         is_our_digest = self.tag.startswith(_DIGEST)
         tag = {"xxh3": self.tag.removeprefix(_DIGEST)} if is_our_digest else {"mark": self.tag}
         return {"name": self.name, "bytes": self.size, **tag}
 
 
 def is_same_file(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
-    """Return whether two `entry` values mean the same file. With digests of content, names may differ."""
+    """Return whether two values of `DataFile.entry` mean the same file. With digests of content, names may differ."""
     ignored = {"split", *(["name"] if "xxh3" in before or len(str(before.get("mark"))) in (40, 64) else [])}
     return all(before.get(key) == now.get(key) for key in {*before, *now} - ignored)
 
 
 def with_first(files: Sequence[DataFile], entries: Sequence[Mapping[str, Any]]) -> list[DataFile]:
-    """Return the files that `entries` describe, in this order, then all others."""
+    """Return `files` in a new order: first those that `entries` describe, in their order, then all others."""
     first, rest = [], list(files)
     for entry in entries:
         same = [file for file in rest if is_same_file(entry, file.entry)]
@@ -130,12 +131,10 @@ def list_folder(folder: str) -> tuple[list[DataFile], bool]:
             f"{without_access(folder)}: this folder is the output of a build, expected source files",
             remedy="name the files to build the dataset from",
         )
-    files = (
-        _listed(f"{root}/{name}", info, name=name)
-        for name, info in infos.items()
-        if _is_visible(name, "") and not any(name.startswith(f"{output}/") for output in outputs)
-    )
-    return [file for file in files if file is not None], bool(outputs)
+    hidden = tuple(f"{output}/" for output in outputs)
+    visible = [name for name in infos if _is_visible(name, "") and not name.startswith(hidden)]
+    files = [_listed(f"{root}/{name}", infos[name], name=name) for name in visible]
+    return list(filter(None, files)), bool(outputs)
 
 
 def list_files(dataset: str) -> list[DataFile]:
@@ -159,7 +158,7 @@ def list_files(dataset: str) -> list[DataFile]:
 
 
 def describe(path: str, *, name: str = "") -> DataFile:
-    """Return a file's metadata. Raises: FileNotFoundError; SourceError if it can't be read."""
+    """Return the file at a path or address, without tag. Raises: FileNotFoundError; SourceError if it can't be read."""
     with storage.as_source_error(path):
         if (local := storage.local_path(path)) is None:
             return _remote_file(path, storage.describe(path), name=name)
@@ -168,7 +167,10 @@ def describe(path: str, *, name: str = "") -> DataFile:
 
 
 def identify(files: Sequence[DataFile]) -> list[DataFile]:
-    """Return the files with their tags. Raises: SourceError if a file is missing, unreadable or changing."""
+    """Return the files with the tags that identify their content; read them if the service has none.
+
+    Raises: SourceError if a file is missing, unreadable or changing.
+    """
     return list(ordered_map(_identified, files, threads=min(_THREADS, len(files))))
 
 
@@ -194,9 +196,7 @@ def _listed(path: str, info: Mapping[str, Any], *, name: str) -> DataFile | None
 def _matching(address: str) -> Mapping[str, Any]:
     fs, inner = storage.file_system(address)
     with contextlib.suppress(FileNotFoundError), storage.as_source_error(address):
-        infos: Mapping[str, Any] = retry_transient(
-            lambda: fs.glob(inner, detail=True), path=address, retry_if=_is_transient
-        )
+        infos = retry_transient(lambda: fs.glob(inner, detail=True), path=address, retry_if=_is_transient)
         if visible := {path: info for path, info in infos.items() if _is_visible(path, inner)}:
             return visible
         raise FileNotFoundError(address)  # lets `as_source_error` report a missing bucket

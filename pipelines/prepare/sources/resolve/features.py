@@ -16,7 +16,7 @@ import pyarrow as pa
 class Column:
     """Column of a split. `kind`: its Arrow type. `text`: its feature in `datasets`, as text for messages.
 
-    `classes`: class names of a ClassLabel, or of a list of them. `fields`: fields of a struct.
+    `classes`: class names if the feature is a ClassLabel or a list of them. `fields`: the fields if it is a struct.
     """
 
     kind: pa.DataType
@@ -41,7 +41,7 @@ class Columns(dict[str, Column]):
 
 
 def columns_of(schema: pa.Schema, features: Any = None) -> Columns:
-    """Return the columns of files with this schema. `features` describe them, by default from the schema's metadata.
+    """Return the columns of files with `schema`. `features`: their `Features`, by default from the schema's metadata.
 
     A column with a type that `datasets` doesn't know keeps its stored type.
     """
@@ -59,7 +59,7 @@ def _features_of(schema: pa.Schema) -> Any | None:
 
 
 def without_views(features: Any) -> Any:
-    """Replace string and binary views in features with plain types, because few functions accept views."""
+    """Return features with string and binary views replaced by plain types, because few functions accept views."""
     text = json.dumps(features.to_dict())
     plain = re.sub(r'("dtype": "(?:string|binary))_view"', r'\1"', text)
     return features if plain == text else type(features).from_dict(json.loads(plain))

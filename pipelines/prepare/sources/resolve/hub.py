@@ -50,7 +50,7 @@ def is_repository(dataset: str) -> bool:
 
 
 def repository(dataset: str, *, revision: str | None) -> Repository:
-    """Find the current commit of `revision` (default: the main branch). Raises: SourceError if there is none."""
+    """Find a dataset's current commit at `revision`, None for the main branch. Raises: SourceError if there is none."""
     import huggingface_hub
     from huggingface_hub import constants
 
@@ -69,7 +69,7 @@ def repository(dataset: str, *, revision: str | None) -> Repository:
 
 
 def pin(address: str, *, revision: str | None) -> tuple[str, Repository]:
-    """Pin an address in a Hub dataset to a commit; return the pinned address and the dataset.
+    """Return the address of files in a Hub dataset with a commit in place of a branch, and the dataset at this commit.
 
     Raises: like `repository`.
     """
@@ -79,9 +79,8 @@ def pin(address: str, *, revision: str | None) -> tuple[str, Repository]:
         last, _, inner = inner.partition("/")
         head = f"{head}%2F{last}"
     if not address.startswith(_DATASETS) or not inner:
-        raise SourceError(
-            f"{address}: not a dataset on the Hub", remedy="give hf://datasets/USER/NAME, and a path or glob in it"
-        )
+        remedy = "give hf://datasets/USER/NAME, and a path or glob in it"
+        raise SourceError(f"{address}: not a dataset on the Hub", remedy=remedy)
     dataset = repository(f"{owner}/{head}", revision=revision)
     return f"{dataset.folder or dataset.root}/{inner}", dataset
 
@@ -155,9 +154,8 @@ def read_range(address: str, start: int, stop: int) -> bytes:
         response = utils.http_backoff("GET", url, headers=headers, timeout=_SECONDS)
         utils.hf_raise_for_status(response)
     except errors.OfflineModeIsEnabled as error:
-        raise SourceError(
-            f"{address}: cannot be read while HF_HUB_OFFLINE is set", remedy="unset HF_HUB_OFFLINE"
-        ) from error
+        cause = f"{address}: cannot be read while HF_HUB_OFFLINE is set"
+        raise SourceError(cause, remedy="unset HF_HUB_OFFLINE") from error
     except errors.HfHubHTTPError as error:
         status = storage_errors.status_of(error)
         if status in (401, 403):

@@ -110,6 +110,5 @@ def _require_same(cells: pa.ChunkedArray, kind: pa.DataType, *, name: str) -> No
 
 def _refuse(odd: pa.ChunkedArray, kind: pa.DataType, *, name: str) -> None:
     if len(odd):
-        raise ValueError(
-            f"Couldn't cast {odd[0].as_py()!r} in column {name!r} to {kind}: it would be written differently"
-        )
+        text = repr(odd[0].as_py())
+        raise ValueError(f"Couldn't cast {text} in column {name!r} to {kind}: it would be written differently")

@@ -61,7 +61,7 @@ _lock = threading.RLock()
 
 @contextlib.contextmanager
 def quiet() -> Iterator[Any]:
-    """Yield `datasets` with quiet settings, to one thread at a time."""
+    """Yield the module `datasets` with its output and counters turned off, to one thread at a time."""
     import datasets
     from huggingface_hub.utils import logging as hub_logging
 
@@ -85,7 +85,7 @@ def quiet() -> Iterator[Any]:
 
 
 def open_builder(path: str, **options: Any) -> Any:
-    """Call `load_dataset_builder`, and delete its cache of locks."""
+    """Return the builder from `load_dataset_builder`, which leaves no files."""
     with quiet() as datasets, contextlib.ExitStack() as restored, warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # from readers that a later release will drop
         # `datasets` lists a folder for each of its 66 patterns: 1.3 ms of CPU time per file, or 0.5 ms with a cache.
@@ -96,7 +96,7 @@ def open_builder(path: str, **options: Any) -> Any:
 
 
 def listed(splits: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    """Return `data_files` for existing files, so that `datasets` doesn't check them."""
+    """Return the argument `data_files` of `load_dataset` for existing paths, which it then doesn't check."""
     from datasets.data_files import DataFilesList
 
     return {split: DataFilesList(list(paths), [()] * len(paths)) for split, paths in splits.items()}
@@ -108,7 +108,7 @@ def splits_of(builder: Any) -> dict[str, list[str]]:
 
 
 def with_files(builder: Any, splits: Mapping[str, Sequence[str]], *, features: Any = None) -> Any:
-    """Return a copy of a builder that reads these paths by split, by default with the same features."""
+    """Return a copy of a builder that reads the paths in `splits`, by default with the same features."""
     features = features or builder.info.features
     options = options_of(builder.config)
     return with_ours(open_builder(builder.name, data_files=listed(splits), features=features, **options))
@@ -118,7 +118,7 @@ def with_members(builder: Any) -> Any:
     """Return a builder that reads the members of tar archives, which `datasets` doesn't unpack in streams.
 
     A builder with options is always opened again, because `datasets` ignores options such as `delimiter` for folders.
-    Raises: OSError, tarfile.TarError; SourceError if an address can't contain a member's name.
+    Raises: OSError, tarfile.TarError; SourceError if a member's name can't be part of an address.
     """
     files = members = splits_of(builder)
     if builder.name != "webdataset":
@@ -127,7 +127,7 @@ def with_members(builder: Any) -> Any:
 
 
 def members(path: str) -> list[str]:
-    """Return the names in a zip or tar archive; for other files, an empty list. Raises: like `with_members`."""
+    """Return the names of the files in a zip or tar archive; [] for another file. Raises: like `with_members`."""
     if path.endswith(".zip"):
         return sorted(fsspec.core.url_to_fs(f"zip://::{path}")[0].find(""))
     return [inner.partition("::")[0].removeprefix("tar://") for inner in _members(path) if inner != path]
@@ -153,7 +153,7 @@ def _members(path: str) -> list[str]:
 
 
 def options_of(config: Any) -> dict[str, Any]:
-    """Return the options in `config` that differ from the reader's defaults."""
+    """Return the options in `config`, a builder's configuration, that differ from the reader's defaults."""
     default = type(config)()
     fixed = {"name", "version", "data_dir", "data_files", "description", "features"}
     names = [field.name for field in dataclasses.fields(config) if field.name not in fixed]
@@ -161,7 +161,7 @@ def options_of(config: Any) -> dict[str, Any]:
 
 
 def with_ours(builder: Any) -> Any:
-    """Set our default option for a reader (`_OURS`), unless the user set it, or the types of JSON are unknown."""
+    """Set a builder's option in `_OURS`, unless it is set or the types of JSON are unknown; return the builder."""
     option, default, ours = _OURS.get(builder.name, ("", None, None))
     is_untyped = builder.name == "json" and builder.info.features is None
     if option and not is_untyped and getattr(builder.config, option) == default:
@@ -169,15 +169,15 @@ def with_ours(builder: Any) -> Any:
     return builder
 
 
-def asked_options(builder: Any) -> dict[str, Any]:
-    """Return a builder's options except those from `with_ours`."""
+def explicit_options(builder: Any) -> dict[str, Any]:
+    """Return a builder's options that the user or a dataset card has set."""
     option, _, ours = _OURS.get(builder.name, ("", None, None))
     of_build = [(option, ours), (AGENT_TRACES, False)]
     return {name: value for name, value in options_of(builder.config).items() if (name, value) not in of_build}
 
 
 class LateKeysError(SourceError):
-    """JSON lines have keys or types that do not occur in the first chunk of the file."""
+    """Rows of JSON have keys or types that do not occur in the first rows."""
 
 
 @contextlib.contextmanager
@@ -223,16 +223,13 @@ def _explained(error: Exception, remedy: str, reader: str) -> tuple[str, str]:
 def _late_keys(error: Exception, remedy: str) -> tuple[str, str]:
     names = set(getattr(error, "table_column_names", ())) - set(getattr(error, "requested_column_names", ()))
     late = f"column {', '.join(map(repr, sorted(names)))}" if names else " ".join(str(error).split())[:200]
-    if names:
-        remedy = (
-            f"give every key a value in the first row of the first file, or leave the key out of later files; {remedy}"
-        )
-    return f"the first rows do not have all keys or types: {late}", remedy
+    first = "give every key a value in the first row of the first file, or leave the key out of later files; "
+    return f"the first rows do not have all keys or types: {late}", first * bool(names) + remedy
 
 
 def no_rows(where: str) -> SourceError:
-    cause, remedy = _NO_ROWS
-    return SourceError(f"{where}: {cause}", remedy=remedy)
+    """Return the error for a source without rows."""
+    return SourceError(f"{where}: {_NO_ROWS[0]}", remedy=_NO_ROWS[1])
 
 
 def require_split_names(names: Iterable[str], *, where: str) -> None:
@@ -246,10 +243,11 @@ def require_split_names(names: Iterable[str], *, where: str) -> None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SourceListing:
-    """Splits and their files, in the order of `datasets`.
+    """Files of each split, in the order of `datasets`.
 
-    `kind`: reader of `datasets`, such as `json`. `described`: further entries of the identity. `builders`: one for all
-    splits under the key None, or, for `save_to_disk`, one by split.
+    `kind`: `save_to_disk`, or the files' reader in `datasets`, such as `json`. `described`: further entries of
+    `identity`. `builders`: one builder of `datasets` for all splits under the key None, or, for `save_to_disk`, one by
+    split.
     """
 
     kind: str
@@ -274,7 +272,7 @@ class SourceListing:
         return [{**file.entry, "split": split} for split, files in self.splits.items() for file in files]
 
     def with_first(self, entries: Sequence[Mapping[str, Any]]) -> "SourceListing":
-        """Return the listing with each split's files in the order of `data_files.with_first`."""
+        """Return the listing with each split's files reordered: first those in `entries`, then all others."""
         splits = {
             name: data_files.with_first(files, [entry for entry in entries if entry["split"] == name])
             for name, files in self.splits.items()
@@ -303,7 +301,7 @@ class SourceListing:
 
     @functools.cached_property
     def streams(self) -> dict[str, Any]:
-        """An IterableDataset by split. Missing features are inferred from the first rows, in a child process."""
+        """IterableDataset of each split. Missing features are inferred from the first rows, in a child process."""
         return in_child(_open, self.builders)
 
 
@@ -319,11 +317,8 @@ def in_child(function: Callable[..., Any], builders: Mapping[str | None, Any]) -
 
 def _open(builders: Mapping[str | None, Any]) -> dict[str, Any]:
     def opened() -> dict[str, Any]:
-        return {
-            str(split or name): dataset
-            for split, builder in builders.items()
-            for name, dataset in builder.as_streaming_dataset().items()
-        }
+        by_builder = {split: builder.as_streaming_dataset() for split, builder in builders.items()}
+        return {str(split or name): stream for split, streams in by_builder.items() for name, stream in streams.items()}
 
     with quiet():
         streams = opened()
@@ -340,7 +335,7 @@ def _open(builders: Mapping[str | None, Any]) -> dict[str, Any]:
 
 
 def is_seen_by_others(paths: Iterable[str]) -> bool:
-    """Return whether other processes here can read the files: all are local or on the Hub."""
+    """Return whether other processes of this machine can read all paths: they are local or on the Hub."""
     files = (path.rpartition("::")[2] for path in paths)
     return all("://" not in file or file.startswith("hf://") for file in files)
 
@@ -352,7 +347,7 @@ def are_small_texts(reader: str, paths: Sequence[str]) -> bool:
 
 
 def shards_of(dataset: Any) -> Iterator[Any]:
-    """Yield a stream's shards in order. Division is recursive, because taking one shard of n costs O(n)."""
+    """Yield an IterableDataset's shards in order. Division is recursive, because taking one shard of n costs O(n)."""
     count = min(dataset.num_shards, _CUT)
     if count <= 1:
         yield dataset
@@ -362,7 +357,7 @@ def shards_of(dataset: Any) -> Iterator[Any]:
 
 
 def features_of_rows(splits: Mapping[str, Any]) -> Any:
-    """Return the features of the first rows. Raises: SourceError if there are none."""
+    """Return the features of the first rows of the IterableDatasets in `splits`. Raises: SourceError without rows."""
     import datasets
 
     # By shard, because a stream would read further files to fill a batch.

@@ -23,7 +23,10 @@ _ADDRESS = re.compile(r"(lines://)?(?P<start>\d+)-(?P<stop>\d+)(?P<path>/.*)")
 
 
 def ranges_of(file: DataFile, *, kind: str) -> list[str]:
-    """Return addresses of ranges of a large local file with one row per line; for other files, the path."""
+    """Return the addresses of parts of a large local file with one row per line; for other files, only the path.
+
+    `kind`: the file's reader in `datasets`, such as `json`.
+    """
     is_plain = file.path.lower().endswith((".jsonl", ".ndjson", ".json", ".txt"))
     if file.size <= _LARGE_BYTES or "://" in file.path or not is_plain:
         return [file.path]
@@ -44,7 +47,7 @@ def _begins_with_row(path: str) -> bool:
 
 
 class LineRanges(fsspec.AbstractFileSystem):
-    """fsspec file system that opens byte ranges of local files."""
+    """fsspec file system of byte ranges of local files, such as `lines://0-64000000/data/a.jsonl`."""
 
     protocol = PROTOCOL
     cachable = False
@@ -54,7 +57,7 @@ class LineRanges(fsspec.AbstractFileSystem):
         return path.removeprefix(f"{PROTOCOL}://")
 
     def info(self, path: str, **_: Any) -> dict[str, Any]:
-        """Return the metadata of a range. `size`: bytes before alignment to lines."""
+        """Return a range's metadata. Its `size` is in bytes, before alignment to lines."""
         start, stop = _parsed(path)[:2]
         return {"name": self._strip_protocol(path), "type": "file", "size": stop - start}
 

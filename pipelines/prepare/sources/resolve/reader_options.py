@@ -23,7 +23,7 @@ _OF_BUILD = {"name": "--config", "data_files": "--data-files", "revision": "--re
 
 
 def require_reader(name: str | None) -> None:
-    """Raise ConfigError unless --format names a reader."""
+    """Raise ConfigError unless `name`, the value of --format or None, is a reader of `datasets`."""
     if name is None:
         return
     with library.quiet():
@@ -69,7 +69,7 @@ def _instead(name: str, value: str, dataset: str) -> str:
 
 
 def arguments(config: SourceConfig) -> dict[str, Any]:
-    """Return arguments for `load_dataset`: patterns by split, and options of the reader."""
+    """Return arguments for `load_dataset`: `data_files`, the patterns by split, and options of the reader."""
     files: dict[str, list[str]] = {}
     for text in config.data_files:
         split, equals, pattern = text.partition("=")
@@ -104,35 +104,31 @@ def _value(text: str) -> Any:
 
 
 def described(config: SourceConfig) -> dict[str, Any]:
-    """Return the user's options, without credentials, for the identity of the source."""
+    """Return the user's options for reading the source, without credentials, for the source's identity."""
     parts = (option.partition("=") for option in config.source_options)
     options = {key: without_access(value) for key, _, value in parts if key != "chunksize"}
-    entry = {
-        "format": config.format,
-        "data_files": list(map(without_access, config.data_files)),
-        "options": options,
-        "sample_by": config.sample_by,
-    }
+    patterns = list(map(without_access, config.data_files))
+    entry = {"format": config.format, "data_files": patterns, "options": options, "sample_by": config.sample_by}
     return {name: value for name, value in entry.items() if value}
 
 
 def largest_chunk(files: Iterable[DataFile]) -> int:
-    """Return the chunk size in bytes for JSON files after a LateKeysError."""
+    """Return the `chunksize` in bytes with which JSON files are read again after a LateKeysError."""
     return min(4 * max(file.size for file in files), 1_000_000_000)
 
 
 def resolved(
     config: SourceConfig, builder: Any | None, files: Sequence[DataFile], *, is_pinned: bool
 ) -> dict[str, Any]:
-    """Return, for the source's identity, a card's options and features, and the JSON chunk size.
+    """Return a dataset card's options and features, and the chunk size of JSON, for the source's identity.
 
-    The card is left out if a revision pins it. The chunk size may change values: in a nested object, 1 becomes 1.0 if
-    the first chunk also contains 1.5. All sizes that hold whole files count as equal. `largest_chunk` is left out,
-    because a build may choose it.
+    `builder`: None if each split has its own. `is_pinned`: the card is left out, because a revision pins it. The chunk
+    size may change values: in a nested object, 1 becomes 1.0 if the first chunk also contains 1.5. All sizes that hold
+    whole files count as equal. `largest_chunk` is left out, because a build may choose it.
     """
     options, entry = _options(config), {}
     if builder is not None and not is_pinned:
-        entry = {key: value for key, value in library.asked_options(builder).items() if key not in options}
+        entry = {key: value for key, value in library.explicit_options(builder).items() if key not in options}
         if all(".tsv" in file.name.lower() for file in files):
             entry.pop("sep", None)  # `datasets` derives it from the file names
         if (features := builder.info.features) is not None:
@@ -149,7 +145,7 @@ def resolved(
 
 @contextlib.contextmanager
 def as_source_error(config: SourceConfig) -> Iterator[None]:
-    """Within the context, turn errors of `datasets` into errors with a remedy."""
+    """Within the context, turn errors of `datasets` into SourceError or ConfigError."""
     where = without_access(config.dataset)
     options = [*_options(config)] + ["sample_by"] * bool(config.sample_by)
     try:
@@ -168,10 +164,8 @@ def as_source_error(config: SourceConfig) -> Iterator[None]:
 
 def _refused(error: Exception, where: str) -> SourceError:
     if type(error).__name__ in ("DataFilesNotFoundError", "EmptyDatasetError"):
-        return SourceError(
-            f"{where}: no file has a name that `datasets` knows a reader for",
-            remedy="name the reader with --format; save a spreadsheet as CSV first",
-        )
+        remedy = "name the reader with --format; save a spreadsheet as CSV first"
+        return SourceError(f"{where}: no file has a name that `datasets` knows a reader for", remedy=remedy)
     if "scripts are no longer supported" in str(error):
         return SourceError(
             f"{where}: {first_line(error)}; a dataset's own scripts are not run here",
@@ -179,7 +173,5 @@ def _refused(error: Exception, where: str) -> SourceError:
             "where the Hub keeps the output of most such scripts",
         )
     reason = first_line(error).partition(" with any supported extension")[0]  # cuts a list of hundreds of extensions
-    return SourceError(
-        f"{where}: `datasets` cannot open it ({reason})",
-        remedy="name the files with --data-files, and their reader with --format, or choose another --config",
-    )
+    remedy = "name the files with --data-files, and their reader with --format, or choose another --config"
+    return SourceError(f"{where}: `datasets` cannot open it ({reason})", remedy=remedy)

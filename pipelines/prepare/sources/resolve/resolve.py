@@ -25,29 +25,16 @@ from pipelines.prepare import storage
 from pipelines.prepare.options import paths
 from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.options.suggestions import listing
-from pipelines.prepare.sources.resolve import (
-    data_files,
-    hub,
-    library,
-    reader_options,
-    saved_datasets,
-    trust,
-)
+from pipelines.prepare.sources.resolve import data_files, hub, library, reader_options, saved_datasets, trust
 from pipelines.prepare.sources.resolve.data_files import DataFile
 from pipelines.prepare.sources.resolve.library import SourceListing
 from tfrecord_io.errors import SourceError
 from tfrecord_io.shown import without_access
 
 # Files that may be left unused without a warning.
-_BESIDE = frozenset(
-    {*trust.CARDS, "LICENSE", "config.json", "dataset_info.json", "dataset_infos.json", "dataset_dict.json"}
-)
-_EVALUATED = re.compile(
-    r"(?<![A-Za-z])(TEST|VALID|VALIDATION|VAL|DEV|EVAL)(?![A-Za-z])|^(Test|Valid|Validation|Dev|Eval)(?![a-z])"
-)
-_SPLIT_WORD = re.compile(
-    r"(?<![A-Za-z])(train|training|test|testing|validation|valid|val|dev|eval)(?![A-Za-z])", re.IGNORECASE
-)
+_BESIDE = {*trust.CARDS, "LICENSE", "config.json", "dataset_info.json", "dataset_infos.json", "dataset_dict.json"}
+_EVALUATED = r"(?<![A-Za-z])(TEST|VALID|VALIDATION|VAL|DEV|EVAL)(?![A-Za-z])|^(Test|Valid|Validation|Dev|Eval)(?![a-z])"
+_SPLIT_WORD = r"(?i)(?<![A-Za-z])(train|training|test|testing|validation|valid|val|dev|eval)(?![A-Za-z])"
 # Text files below this average size are probably documents.
 _DOCUMENT_BYTES = 1_000_000
 
@@ -55,7 +42,7 @@ _log = logging.getLogger(__name__)
 
 
 def resolve(config: SourceConfig) -> SourceListing:
-    """Find the splits of the dataset, and their files.
+    """Find the splits of DATASET, and their files.
 
     Raises: ConfigError for wrong options; SourceError if the dataset is not found or can't be opened.
     """
@@ -82,9 +69,8 @@ def _resolve(config: SourceConfig) -> SourceListing:
         return _of_hub_files(config)
     where = without_access(config.dataset)
     if config.revision:
-        raise SourceError(
-            f"{where}: --revision is for datasets on the Hub, but DATASET names files", remedy="leave --revision out"
-        )
+        cause = f"{where}: --revision is for datasets on the Hub, but DATASET names files"
+        raise SourceError(cause, remedy="leave --revision out")
     if not config.more_paths and saved_datasets.is_saved(config.dataset):
         return _of_saved(config, where=where)
     if not config.more_paths and (folder := storage.local_path(config.dataset)) and os.path.isdir(folder):
@@ -131,16 +117,13 @@ def _of_listed(files: Sequence[DataFile], config: SourceConfig, *, card: str | N
     below = dict(zip(plain, files, strict=True))
     if len(below) < len(files):
         twice = next(path for path, name in zip(shown, plain, strict=True) if plain.count(name) > 1)
-        raise SourceError(
-            f"{twice}: this file is given twice, with different queries after the '?'", remedy="give each file once"
-        )
+        cause = f"{twice}: this file is given twice, with different queries after the '?'"
+        raise SourceError(cause, remedy="give each file once")
     # Show `datasets` only these files.
     with _mirror(below, card=card) as folder:
         of_mirror = _open_folder(folder, config, where=where)
-        splits = {
-            split: [below[os.path.relpath(path, folder)].path for path in linked]
-            for split, linked in library.splits_of(of_mirror).items()
-        }
+        links = library.splits_of(of_mirror)
+        splits = {split: [below[os.path.relpath(path, folder)].path for path in links[split]] for split in links}
         builder = library.with_files(of_mirror, splits)
     for folder in filter(os.path.isdir, filter(None, map(storage.local_path, (config.dataset, *config.more_paths)))):
         root = f"{os.path.abspath(folder)}/"
@@ -185,7 +168,7 @@ def _of_builder(builder: Any, config: SourceConfig, *, where: str, files: Sequen
     if unused := sorted(name for name in left if name not in _BESIDE and not name.endswith((".py", ".ipynb", ".sh"))):
         _log.warning("%s: not used: %s", where, listing(unused))
     names = [posixpath.basename(without_access(path)) for path in splits.get("train", ())]
-    if odd := [name for name in names if _EVALUATED.search(name)]:
+    if odd := [name for name in names if re.search(_EVALUATED, name)]:
         reason = "is in split train, since `datasets` knows split names only in lower case; rename the file"
         _log.warning("%s: %s %s", where, odd[0], reason)
     _warn_of_joined_splits(splits, where=where)
@@ -208,7 +191,7 @@ def _warn_of_joined_splits(splits: Mapping[str, Sequence[str]], *, where: str) -
     for path, names in in_splits.items():
         shown, joined = posixpath.basename(without_access(path)), " and in ".join(names)
         members = library.members(path)
-        if len({word[0].lower() for name in members if (word := _SPLIT_WORD.search(name))}) > 1:
+        if len({word[0].lower() for name in members if (word := re.search(_SPLIT_WORD, name))}) > 1:
             remedy = "unpack it to make a split of each"
             _log.warning("%s: %s holds %s, all in %s; %s", where, shown, listing(members), joined, remedy)
         elif len(names) > 1:
@@ -222,23 +205,14 @@ def _of_saved(config: SourceConfig, *, where: str) -> SourceListing:
             f"{where}: --config chooses a configuration of a dataset card, but this folder has no card",
             remedy="leave --config out",
         )
-    saved = saved_datasets.read(config.dataset)
-    builders: dict[str | None, Any] = {
-        name: library.open_builder("arrow", data_files=library.listed({"train": files}), features=features)
-        for name, (files, features) in saved.items()
-    }
-    splits = {name: files for name, (files, _) in saved.items()}
+    splits, builders = dict[str, list[str]](), dict[str | None, Any]()
+    for name, (files, features) in saved_datasets.read(config.dataset).items():
+        splits[name] = files
+        builders[name] = library.open_builder("arrow", data_files=library.listed({"train": files}), features=features)
     root = storage.local_path(config.dataset) or config.dataset.rstrip("/")
     trust.require_inside(splits, root=root, where=where)
-    root = without_access(root)
-    return _listing(
-        builders,
-        config,
-        kind="save_to_disk",
-        splits=splits,
-        where=where,
-        name_of=lambda path: without_access(path).removeprefix(f"{root}/"),
-    )
+    name_of: Any = lambda path: without_access(path).removeprefix(f"{without_access(root)}/")  # noqa: E731
+    return _listing(builders, config, kind="save_to_disk", splits=splits, where=where, name_of=name_of)
 
 
 def _of_object(config: SourceConfig) -> SourceListing:
@@ -263,9 +237,7 @@ def _of_hub(config: SourceConfig) -> SourceListing:
         builder = _open_folder(dataset.folder, config, where=dataset.name)
     elif config.format:
         patterns = options.get("data_files") or {"train": ["**"]}
-        options["data_files"] = {
-            split: [f"{dataset.root}/{name}" for name in names] for split, names in patterns.items()
-        }
+        options["data_files"] = {split: [f"{dataset.root}/{name}" for name in patterns[split]] for split in patterns}
         builder = library.open_builder(config.format, **options)
     else:
         trust.require_modest_cards(dataset.root, where=dataset.name)
@@ -288,9 +260,8 @@ def _of_hub_files(config: SourceConfig) -> SourceListing:
             remedy="name one folder or one glob of a dataset on the Hub",
         )
     address, repository = hub.pin(config.dataset, revision=config.revision)
-    return dataclasses.replace(
-        _of_files(dataclasses.replace(config, dataset=address)), needs_token=repository.needs_token
-    )
+    source = _of_files(dataclasses.replace(config, dataset=address))
+    return dataclasses.replace(source, needs_token=repository.needs_token)
 
 
 def _listing(
@@ -323,14 +294,12 @@ def _listing(
     for builder in builders.values():
         if builder.name == "json" and not is_asked:
             builder.config.parse_agent_traces = False
+    described = dict(described or {})
+    resolved = reader_options.resolved(config, builders.get(None), named, is_pinned="revision" in described)
     return SourceListing(
         kind=kind or builders[None].name,
         splits={split: [by_path[path] for path in in_split] for split, in_split in in_splits.items()},
-        described={
-            **(described or {}),
-            **reader_options.described(config),
-            **reader_options.resolved(config, builders.get(None), named, is_pinned="revision" in (described or {})),
-        },
+        described={**described, **reader_options.described(config), **resolved},
         builders=builders,
         needs_token=needs_token,
     )

@@ -30,7 +30,10 @@ def is_saved(folder: str) -> bool:
 
 
 def read(folder: str) -> dict[str, tuple[list[str], Any]]:
-    """Return each split's files, in row order, and features. Raises: SourceError if one is missing or damaged."""
+    """Return the paths of each split's Arrow files, in row order, and its `Features` or None.
+
+    Raises: SourceError if a file that describes the splits is missing or damaged.
+    """
     if _content(folder, _DICT) is None:
         loaded = _read(folder, _STATE, lambda state: state.get("_split") if state.get("_data_files") else None)
         return {own_name(str(loaded or "")): _split(folder, "")}
@@ -58,7 +61,7 @@ def _split(folder: str, split: str) -> tuple[list[str], Any]:
 
 
 def own_name(loaded: str) -> str:
-    """Return the only split in a specification such as `test[:10%]`, or else `train`."""
+    """Return the split that `loaded`, a specification such as `test[:10%]`, names; `train` for none or several."""
     names = {part.partition("[")[0] for part in loaded.split("+")}
     return (names.pop() if len(names) == 1 else "") or "train"
 

@@ -23,7 +23,7 @@ _LEADS_OUT = re.compile(r"^[/~]|::|://|(^|/)\.\.(/|$)")
 
 
 def require_modest_cards(folder: str, *, where: str) -> None:
-    """Check that the cards in a folder are small, and name only data inside it.
+    """Check that the dataset cards in a folder are small, and name only data inside it.
 
     Raises: SourceError if not; yaml.YAMLError if a card is not valid YAML.
     """
@@ -111,7 +111,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def require_inside(splits: Mapping[str, Sequence[str]], *, root: str, where: str) -> None:
-    """Raise SourceError unless all files lie in the folder or repository `root`."""
+    """Raise SourceError unless all files in `splits` lie in the folder or repository `root`."""
     from huggingface_hub import constants
 
     # The links of a snapshot lead to the Hub's cache.

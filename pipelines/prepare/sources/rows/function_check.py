@@ -34,7 +34,7 @@ def apply_functions(
     *,
     requested: Collection[str],
 ) -> tuple[Mapping[str, RowReader], Mapping[str, Columns]]:
-    """Return readers that apply the functions to the source's splits, and the resulting columns, by split.
+    """Return readers that apply the user functions, and the columns of their output, both by split of the source.
 
     Raises: SourceError if the functions fail on a split in `requested`; other splits are left out with a warning.
     """
@@ -51,11 +51,8 @@ def apply_functions(
         except PrepError as error:
             if name in requested:
                 raise
-            _log.warning(
-                "the functions fail on split %r, which is not requested, so its labels are ignored: %s",
-                name,
-                error.cause,
-            )
+            note = "the functions fail on split %r, which is not requested, so its labels are ignored: %s"
+            _log.warning(note, name, error.cause)
             del changed[name], described[name]
         else:
             changed[name] = dataclasses.replace(reader, functions=applied)
@@ -72,24 +69,22 @@ def examine_functions(
 ) -> tuple[RowFunctions, Columns]:
     """Try the functions on one sample after another, until they keep at least one row.
 
-    Return the functions with output schema and share of kept rows, and the output columns. `samples`: tables with
-    descriptions for messages. Raises: SourceError if a function fails, or keeps no row of any sample.
+    Return the functions with output schema and share of kept rows, and the output columns. `stored`: input columns of
+    the split, which has `rows` rows. `samples`: tables, and their descriptions for messages. Raises: SourceError if a
+    function fails, or keeps no row of any sample.
     """
-    seen = 0
+    num_tried = 0
     for table, where in samples:
-        seen += table.num_rows
-        left, reasons = applied(functions, table, where=where)
-        if left.num_rows:
+        num_tried += table.num_rows
+        output, reasons = applied(functions, table, where=where)
+        if output.num_rows:
             before = table.filter(pa.array(reasons == ""))
-            same = {
-                name: column
-                for name, column in stored.items()
-                if name in left.column_names and before[name] == left[name]
-            }
+            names = [name for name in output.column_names if name in stored and before[name] == output[name]]
             # Metadata may describe values that a map has replaced.
-            plain = pa.schema([pa.field(field.name, field.type) for field in left.schema])
-            columns = Columns({**columns_of(plain), **same})
-            return RowFunctions(functions=functions, schema=columns.arrow_schema, share=left.num_rows / seen), columns
+            plain = pa.schema([pa.field(field.name, field.type) for field in output.schema])
+            columns = Columns({**columns_of(plain), **{name: stored[name] for name in names}})
+            share = output.num_rows / num_tried
+            return RowFunctions(functions=functions, schema=columns.arrow_schema, share=share), columns
     filters = " and ".join(function.option for function in functions if function.kind == "filter")
     raise SourceError(
         f"split {split!r}: none of its {some(rows, 'row')} passes {filters}",

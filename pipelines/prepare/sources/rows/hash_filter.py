@@ -50,7 +50,7 @@ class HashFilter:
         return share if self.held_out else 1.0 - share
 
     def reasons(self, batch: pa.RecordBatch) -> np.ndarray:
-        """Return the reason for leaving out each of n rows, str objects [n], '' for kept rows."""
+        """Return the reason why each of n rows is left out, str objects [n], '' for kept rows."""
         seed = int(np.random.SeedSequence([self.seed, _PURPOSE]).generate_state(1, np.uint64)[0])
         hashes = row_hashes([batch.column(name) for name in self.columns], seed=seed) >> _SHIFT
         inside = (hashes >= self.low) & (hashes < self.high)

@@ -24,7 +24,7 @@ from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.options.source_config import LAYOUT_COLUMNS
 from pipelines.prepare.options.suggestions import listing
 from pipelines.prepare.sources.ingest import ingest
-from pipelines.prepare.sources.ingest.ingest import IngestSource, RunTasks, SplitStream
+from pipelines.prepare.sources.ingest.ingest import IngestSource, IngestTask, RunTasks, SplitStream
 from pipelines.prepare.sources.parquet import class_ids, row_groups, stored_columns
 from pipelines.prepare.sources.parquet.class_ids import NewIds
 from pipelines.prepare.sources.parquet.groups import Groups, Pieces, cover
@@ -43,8 +43,8 @@ _log = logging.getLogger(__name__)
 class OpenedSource:
     """Dataset with known files and columns, before its rows are located.
 
-    `new_ids`: by path, for files whose class names differ from the split's. `addresses`: see `access.opened`. `copies`:
-    for workers, by original path.
+    `footers`: of Parquet files, by path. `new_ids`: new class ids by path, for files with other class names than the
+    split. `addresses`: see `access.opened`. `copies`: copies of files for remote workers, by original path.
     """
 
     listing: SourceListing
@@ -59,35 +59,33 @@ class OpenedSource:
         return self.columns[split].arrow_schema
 
     def is_in_place(self, split: str) -> bool:
-        """Return whether a split is read without ingest."""
+        """Return whether a split's rows can be read without ingest."""
         footers = [self.footers.get(file.path) for file in self.listing.splits[split]]
-        return all(footer and footer.is_in_place for footer in footers) and not self.ids_of(split)
+        return all(footer and footer.is_in_place for footer in footers) and not self.new_ids_of(split)
 
     def streams(self, splits: Collection[str]) -> dict[str, SplitStream]:
-        """Return a stream, by name, for each of `splits` that needs ingest."""
+        """Return the streams of those of `splits` that need ingest, by split."""
         return {
             name: self._stream(name) for name in self.listing.splits if name in splits and not self.is_in_place(name)
         }
 
     def copy_folder(self, home: str) -> str:
-        """Return the folder in `home` for the ingested rows of this source."""
-        listing = self.listing
-        files = {
-            split: [[file.name, file.size, file.version] for file in files] for split, files in listing.splits.items()
-        }
+        """Return the folder in `home` for the ingested rows of this source. Its name is a digest of the source."""
+        listing, splits = self.listing, self.listing.splits.items()
+        files = {split: [[file.name, file.size, file.version] for file in files] for split, files in splits}
         content = [ingest.VERSION, listing.kind, listing.identity, files]
         total = hashlib.sha256(json.dumps(content, sort_keys=True).encode())
         for split in listing.splits:
             total.update(b"\0" + self.types(split).serialize().to_pybytes())
         return storage.join(home, f"rows-{total.hexdigest()[:16]}")
 
-    def ids_of(self, split: str) -> dict[str, NewIds]:
+    def new_ids_of(self, split: str) -> dict[str, NewIds]:
         return {file.path: self.new_ids[file.path] for file in self.listing.splits[split] if file.path in self.new_ids}
 
     def _stream(self, split: str) -> SplitStream:
         listing, files = self.listing, tuple(self.listing.splits[split])
         builder, dataset = listing.builders.get(None) or listing.builders[split], listing.streams[split]
-        ids = self.ids_of(split)
+        ids = self.new_ids_of(split)
         if ids:  # as numbers: the first file's classes don't fit others
             plain = type(dataset.features).from_arrow_schema(self.types(split))
             mapped = {name for by_column in ids.values() for name in by_column}
@@ -103,7 +101,7 @@ class OpenedSource:
         if self.footers:
             dataset = dataset.reshard()  # one shard per row group
             counts = [len(self.footers[file.path].groups) for file in files]
-        elif sum(counts) == len(files) and not library.asked_options(builder):
+        elif sum(counts) == len(files) and not library.explicit_options(builder):
             ranges = [line_ranges.ranges_of(file, kind=listing.kind) for file in files]
             counts = list(map(len, ranges))
             if sum(counts) > len(files):
@@ -121,7 +119,7 @@ class OpenedSource:
             batch_rows=listing.batch_rows,
             files=files,
             shard_files=shard_files,
-            in_groups=bool(self.footers) and not library.asked_options(builder),
+            in_groups=bool(self.footers) and not library.explicit_options(builder),
             delimiter=cells.delimiter_of(builder),
             new_ids=ids,
         )
@@ -132,8 +130,8 @@ def open_source(
 ) -> OpenedSource:
     """List the files of a dataset, and find its columns.
 
-    `columns`: to read later, None for all. `former`: file entries of an earlier manifest, listed before new files.
-    Raises: like `resolve`.
+    `columns`: columns to read later, None for all. `former`: the files' entries in an earlier manifest, which are
+    listed before new files. Raises: like `resolve`.
     """
     listing = resolve.resolve(config).with_first(former)
     files = list({file.path: file for split in listing.splits.values() for file in split}.values())
@@ -176,21 +174,16 @@ def locate_rows(
     run: RunTasks,
     known: Mapping[str, np.ndarray] | None = None,
 ) -> dict[str, Groups]:
-    """Return the groups of each split; call `run` to ingest parts missing in `folder`.
+    """Return the row groups of each split; call `run` to ingest parts missing in `folder`.
 
-    `columns`: to read later, None for all. `known`: by split, the row counts of its first files, int64 [S], which will
-    not be read: a part with only such files is not ingested, and counts as one group. Raises: SourceError if a file is
-    damaged or has other columns; OutputError.
+    `columns`: columns to read later, None for all. `known`: by split, row counts of its first S files, int64 [S], which
+    will not be read: a part with only such files is not ingested, and counts as one group. `inside`: see
+    `storage.write_atomic`. Raises: SourceError if a file is damaged or has other columns; OutputError.
     """
+    note = "split %r, column %r: its files have different classes; all files get the classes %s"
     for name in splits:
-        for column in dict.fromkeys(column for ids in source.ids_of(name).values() for column in ids):
-            classes = listing(source.columns[name][column].classes or (), most=20)
-            _log.warning(
-                "split %r, column %r: its files have different classes; all files get the classes %s",
-                name,
-                column,
-                classes,
-            )
+        for column in dict.fromkeys(column for ids in source.new_ids_of(name).values() for column in ids):
+            _log.warning(note, name, column, listing(source.columns[name][column].classes or (), most=20))
     for name in splits if source.footers else ():
         types = stored_columns.schema_of(source.types(name), _existing(source.types(name), columns))
         last, as_named = None, source.listing.features_of(name) is not None
@@ -199,25 +192,21 @@ def locate_rows(
                 stored_columns.require_castable(schema, types, where=without_access(file.path), as_named=as_named)
             last = schema
     ingested = IngestSource(streams=source.streams(splits), folder=folder, inside=inside)
-    unread = {}
+    located = {}
     for task in ingested.tasks():
         stream, rows = ingested.streams[task.split], (known or {}).get(task.split, np.zeros(0, np.int64))
         shards = stream.shards_of(task)
         # `known` counts the rows of files, not of their shards.
         if len(set(stream.shard_files)) in (0, stream.num_shards) and shards.stop <= len(rows):
-            unread[task] = rows[shards.start : shards.stop]
-    wanted = [task for task in ingested.tasks() if task not in unread]
-    located = ingest.read_groups(ingested, wanted, columns, run_tasks=run)
+            names = _existing(source.types(task.split), columns)
+            located[task] = Groups.unread(rows[shards.start : shards.stop], columns=names)
+    wanted = [task for task in ingested.tasks() if task not in located]
+    located |= ingest.read_groups(ingested, wanted, columns, run_tasks=run)
     groups = {}
     for name, files in source.listing.splits.items():
         if name in ingested.streams:
-            stream, names = ingested.streams[name], _existing(source.types(name), columns)
-            joined = Groups.joined(
-                [
-                    located[task] if task in located else Groups.unread(unread[task], columns=names)
-                    for task in stream.tasks(name)
-                ]
-            )
+            stream = ingested.streams[name]
+            joined = Groups.joined([located[task] for task in stream.tasks(name)])
             if stream.shard_files:
                 sums = np.bincount(stream.shard_files, weights=joined.source_rows, minlength=len(stream.files))
                 joined = dataclasses.replace(joined, source_rows=sums.astype(np.int64))
@@ -234,20 +223,20 @@ def _existing(types: pa.Schema, columns: Collection[str] | None) -> list[str]:
 
 
 class RowsOnDemand:
-    """Rows of a finished dataset's source split. Only files with requested rows are opened or ingested.
+    """Rows of a source split from which a dataset was made. Only files with requested rows are ingested.
 
-    `source_rows`: rows of each file when the dataset was made, int64 [S]. `is_longer`: ignore files added since then.
-    Raises: FingerprintMismatchError if the number of files differs.
+    `source_rows`: rows of each of S files when the dataset was made, int64 [S]. `is_longer`: ignore files added since
+    then. Raises: FingerprintMismatchError if the number of files differs.
     """
 
     def __init__(
-        self, found: OpenedSource, source_split: str, source_rows: np.ndarray, *, is_longer: bool = False
+        self, source: OpenedSource, source_split: str, source_rows: np.ndarray, *, is_longer: bool = False
     ) -> None:
         folder = tempfile.mkdtemp(prefix="prep-tfrecords-")
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-        self._found, self._split, self._rows = found, source_split, source_rows
-        self._ingest = IngestSource(streams=found.streams([source_split]), folder=folder)
-        self._files: Sequence[DataFile | None] = found.listing.splits[source_split]
+        self._source, self._split, self._rows = source, source_split, source_rows
+        self._ingest = IngestSource(streams=source.streams([source_split]), folder=folder)
+        self._files: Sequence[DataFile | None] = source.listing.splits[source_split]
         if (stream := self._ingest.streams.get(source_split)) and not stream.shard_files:
             self._files = [None] * stream.num_shards
         if is_longer:
@@ -267,7 +256,7 @@ class RowsOnDemand:
         return int(self._rows.sum())
 
     def pieces(self, row_ranges: Sequence[tuple[int, int]]) -> Pieces:
-        """Return the pieces that contain these rows; ingest as needed. Raises: like `locate_rows`."""
+        """Return where rows are, by their numbers; ingest their files as needed. Raises: like `locate_rows`."""
         if new := set(cover(self._ends, row_ranges).groups.tolist()) - self._opened:
             for index in sorted(new):
                 self._groups[index] = self._open(index)
@@ -276,15 +265,16 @@ class RowsOnDemand:
         return self._joined.pieces(row_ranges)
 
     def locate(self, row: int) -> tuple[DataFile | None, int]:
-        """Return a row's file, and its number there, from 0; (None, `row`) if the file is unknown."""
+        """Return a row's file, and the row's number in it, from 0; or (None, `row`) if the file is unknown."""
         index = int(np.searchsorted(self._ends, row, "right"))
         file = self._files[index]
         return file, row if file is None else row - int(self._ends[index] - self._rows[index])
 
     def _open(self, index: int) -> Groups:
         if (stream := self._ingest.streams.get(self._split)) is None:
-            return self._found.footers[self._found.listing.splits[self._split][index].path].groups
+            return self._source.footers[self._source.listing.splits[self._split][index].path].groups
         shard_files = stream.shard_files or range(stream.num_shards)
-        tasks = [stream.task_of(self._split, shard) for shard, file in enumerate(shard_files) if file == index]
+        shards = [shard for shard, file in enumerate(shard_files) if file == index]
+        tasks = [IngestTask(self._split, shard, stream.num_shards) for shard in shards]
         located = ingest.read_groups(self._ingest, tasks, None, run_tasks=ingest.run_here)
         return Groups.joined(list(located.values()))

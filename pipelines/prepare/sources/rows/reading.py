@@ -30,26 +30,25 @@ class RowFunctions:
     share: float
 
     def apply(self, batch: pa.RecordBatch, columns: Sequence[str], *, where: str) -> tuple[pa.RecordBatch, np.ndarray]:
-        """Apply the functions to n rows; return a batch of `columns`, and the reasons for leaving rows out.
+        """Apply the functions to n rows; return a batch of `columns`, and the reasons why rows are left out.
 
-        The batch has all n rows; filtered rows are null. Reasons and `where`: as in `applied`. Raises: SourceError if a
+        The batch has n rows; filtered rows are null. Reasons and `where`: as in `applied`. Raises: SourceError if a
         function fails, or returns a type other than in `schema`.
         """
         table, reasons = applied(self.functions, pa.Table.from_batches([batch]), where=where)
         wanted = stored_columns.schema_of(self.schema, columns)
         kept = reasons == ""
-        left = _conform(table, wanted, where=where) if kept.any() else pa.RecordBatch.from_pylist([], schema=wanted)
+        output = _conform(table, wanted, where=where) if kept.any() else pa.RecordBatch.from_pylist([], schema=wanted)
         if not kept.all():
-            # The indices of kept rows in `left`. Other rows become null.
-            left = left.take(pa.array(np.cumsum(kept) - 1, mask=~kept))
-        return left, reasons
+            # The indices of kept rows in `output`. Other rows become null.
+            output = output.take(pa.array(np.cumsum(kept) - 1, mask=~kept))
+        return output, reasons
 
 
 def applied(functions: Sequence[UserFunction], table: pa.Table, *, where: str) -> tuple[pa.Table, np.ndarray]:
-    """Apply functions to n rows; return the rows that stay, and the reasons for leaving the others out.
+    """Apply user functions to n rows; return the kept rows, and why each row is left out, str objects [n], '' if kept.
 
-    Reasons are str objects [n], '' for rows that stay. `where`: the rows, for messages. Raises: SourceError if a
-    function fails.
+    `where`: description of the rows, for messages. Raises: SourceError if a function fails.
     """
     reasons, numbers = np.full(table.num_rows, "", object), np.arange(table.num_rows)
     for function in functions:
@@ -91,8 +90,8 @@ def describe_rows(first: int, count: int, *, split: str) -> str:
 class RowReader:
     """Reader of the rows of one split. `split`: its name in messages. `types`: schema of the stored columns.
 
-    Rows are marked if `hold_out` gives them to other splits, or if they are duplicates or contaminated (in `decided`).
-    `addresses`: see `access.opened`; only on the launcher.
+    Rows are marked as filtered by `functions`, if `hold_out` gives them to other splits, and if `decided` lists them as
+    duplicates or contaminated. `addresses`: see `access.opened`; only on the launcher.
     """
 
     split: str
@@ -109,18 +108,18 @@ class RowReader:
 
     @property
     def is_plain(self) -> bool:
-        """Return whether rows are read unchanged and unmarked."""
+        """Return whether all rows are read unchanged, and none is marked."""
         return self.functions is None and self.hold_out is None and self.decided is None
 
     @property
     def share(self) -> float:
-        """Approximate fraction of rows that stay, above 0 and at most 1."""
+        """Approximate fraction of rows that are not filtered, above 0 and at most 1."""
         return math.prod(part.share for part in (self.functions, self.hold_out, self.decided) if part is not None)
 
     def read(self, pieces: Pieces, columns: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Yield the number of the first row, and a record batch with `columns`, for each piece in order.
+        """For each piece, yield the number of its first row and a record batch with `columns`.
 
-        Filtered rows stay, and are marked. Raises: like `read_rows` and `RowFunctions.apply`.
+        The batch also has filtered rows, marked by `with_reasons`. Raises: like `read_rows` and `RowFunctions.apply`.
         """
         hashed = self.hold_out.columns if self.hold_out else ()
         wanted = list(dict.fromkeys([*columns, *hashed]))
@@ -147,10 +146,10 @@ class RowReader:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SplitSource:
-    """One split of the output: [start, stop) ranges of row numbers in `source_split`, in the requested order.
+    """One split of the output: [start, stop) `ranges` of row numbers in `source_split`, in the requested order.
 
-    `groups`: location of the rows; empty on workers. When rows are appended, `ranges` has only the new rows, and
-    `ranges_before` the others.
+    `groups`: locations of the rows; empty on workers. With --append, `ranges` has only the new rows, `ranges_before`
+    all others, and `tasks_before` is the number of earlier tasks.
     """
 
     name: str
@@ -168,18 +167,17 @@ class SplitSource:
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "groups": Groups.joined([])}  # a worker's plan file has the locations
 
-    def read(
-        self, row_ranges: Sequence[tuple[int, int]], columns: Sequence[str]
-    ) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Like `RowReader.read`, for `row_ranges`."""
-        return self.reader.read(self.groups.pieces(row_ranges), columns)
+    def read(self, ranges: Sequence[tuple[int, int]], columns: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Read the rows in `ranges` like `RowReader.read`."""
+        return self.reader.read(self.groups.pieces(ranges), columns)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Source:
     """Dataset with located rows.
 
-    `splits`: of the output. `all_splits`, `columns`: of the source. `identity`: see `SourceListing`.
+    `splits`: splits of the output. `all_splits`, `columns`: splits of the source, and their columns. `identity`: see
+    `SourceListing`.
     """
 
     splits: Mapping[str, SplitSource]

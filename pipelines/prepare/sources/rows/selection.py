@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 
 
 def needed_source_splits(config: SourceConfig, names: Sequence[str]) -> tuple[str, ...]:
-    """Return the source splits that --split uses, by default `names`. Raises: SplitNotFoundError."""
+    """Return the source splits that --split uses, by default all in `names`. Raises: SplitNotFoundError."""
     if not config.splits:
         return tuple(names)
     lengths = dict.fromkeys(names, _ANY_ROWS)
@@ -50,31 +50,28 @@ def needed_source_splits(config: SourceConfig, names: Sequence[str]) -> tuple[st
 
 
 def select(
-    config: SourceConfig, found: OpenedSource, groups: Mapping[str, Groups], functions: Sequence[UserFunction]
+    config: SourceConfig, opened: OpenedSource, groups: Mapping[str, Groups], functions: Sequence[UserFunction]
 ) -> Source:
     """Return the source with the output's splits. Its readers apply the user functions.
 
-    `groups`: by source split, at least those that --split uses. Raises: like `select_ranges` and `apply_functions`.
+    `groups`: row groups by source split, at least of the splits that --split uses. Raises: like `select_ranges` and
+    `apply_functions`.
     """
-    asked = needed_source_splits(config, list(found.listing.splits))
-    stored = {name: RowReader(split=name, types=found.types(name), addresses=found.addresses) for name in groups}
-    described = {name: found.columns[name] for name in groups}
-    readers, columns = apply_functions(stored, groups, described, tuple(functions), requested=asked)
+    needed = needed_source_splits(config, list(opened.listing.splits))
+    stored = {name: RowReader(split=name, types=opened.types(name), addresses=opened.addresses) for name in groups}
+    described = {name: opened.columns[name] for name in groups}
+    readers, columns = apply_functions(stored, groups, described, tuple(functions), requested=needed)
     lengths = {name: groups[name].total_rows for name in readers}
     whole = {name: (name, _filled([(0, rows)])) for name, rows in lengths.items()}
-    chosen = select_ranges(config, {name: lengths[name] for name in asked})
-    return Source(
-        splits=located(chosen, groups, readers),
-        all_splits=located(whole, groups, readers),
-        columns=columns,
-        identity=found.listing.identity,
-    )
+    chosen = select_ranges(config, {name: lengths[name] for name in needed})
+    splits, all_splits = (located(ranges, groups, readers) for ranges in (chosen, whole))
+    return Source(splits=splits, all_splits=all_splits, columns=columns, identity=opened.listing.identity)
 
 
 def located(
     chosen: Mapping[str, Chosen], groups: Mapping[str, Groups], readers: Mapping[str, RowReader]
 ) -> dict[str, SplitSource]:
-    """Return the chosen splits with their groups and readers, which are by source split."""
+    """Return the chosen splits with their row groups and readers. `groups`, `readers`: by source split."""
     return {
         name: SplitSource(name=name, source_split=of, ranges=ranges, reader=readers[of], groups=groups[of])
         for name, (of, ranges) in chosen.items()
@@ -83,7 +80,7 @@ def located(
 
 def open_rows(
     config: SourceConfig,
-    found: OpenedSource,
+    opened: OpenedSource,
     functions: Sequence[UserFunction] = (),
     *,
     folder: str,
@@ -92,18 +89,18 @@ def open_rows(
 ) -> Source:
     """Locate the rows of a source, and select the splits; call `run` to ingest missing parts.
 
-    `columns`: to read later, None for all. Raises: like `locate_rows` and `select`.
+    `columns`: columns to read later, None for all. Raises: like `locate_rows` and `select`.
     """
-    asked = needed_source_splits(config, list(found.listing.splits))
-    groups = locate_rows(found, asked, folder=folder, inside=None, columns=columns, run=run)
-    return select(config, found, groups, functions)
+    needed = needed_source_splits(config, list(opened.listing.splits))
+    groups = locate_rows(opened, needed, folder=folder, inside=None, columns=columns, run=run)
+    return select(config, opened, groups, functions)
 
 
 def select_ranges(config: SourceConfig, lengths: Mapping[str, int]) -> dict[str, Chosen]:
     """Return the splits that --split requests, by default all with rows. Each is cut at --limit rows.
 
-    `lengths`: rows by source split. Raises: SplitNotFoundError if a split doesn't exist or has no rows, or two have the
-    same name; SourceError if there are no rows at all.
+    `lengths`: number of rows by source split. Raises: SplitNotFoundError if a split doesn't exist or has no rows, or
+    two have the same name; SourceError if there are no rows at all.
     """
     if not config.splits and not any(lengths.values()):
         raise no_rows(config.dataset)
@@ -113,10 +110,8 @@ def select_ranges(config: SourceConfig, lengths: Mapping[str, int]) -> dict[str,
         source_split, ranges = _slices(spec, lengths)
         name = name or source_split
         if not ranges and config.splits:
-            raise SplitNotFoundError(
-                f"--split {spec!r} has no rows, expected at least one",
-                remedy="choose another split or another slice",
-            )
+            cause = f"--split {spec!r} has no rows, expected at least one"
+            raise SplitNotFoundError(cause, remedy="choose another split or another slice")
         if name in chosen:
             raise SplitNotFoundError(
                 f"--split {option!r}: there is already a split {name!r}, expected each name once",
@@ -127,10 +122,10 @@ def select_ranges(config: SourceConfig, lengths: Mapping[str, int]) -> dict[str,
             chosen[name] = source_split, _filled(ranges, limit=config.limit)
         else:
             _log.warning("%s: split %r has no rows and is left out", config.dataset, name)
-    for (one, (of, ranges)), (other, (of_other, others)) in itertools.combinations(chosen.items(), 2):
-        spans = itertools.product(ranges, others) if of == of_other else ()
+    for (name, (of, ranges)), (later, (of_later, later_ranges)) in itertools.combinations(chosen.items(), 2):
+        spans = itertools.product(ranges, later_ranges) if of == of_later else ()
         if rows := sum(max(0, min(left[1], right[1]) - max(left[0], right[0])) for left, right in spans):
-            twice = f"{some(rows, 'row')} of split {of!r} will be in {one!r} and in {other!r}"
+            twice = f"{some(rows, 'row')} of split {of!r} will be in {name!r} and in {later!r}"
             _log.warning("%s, because their slices overlap; give slices without common rows", twice)
     return chosen
 
@@ -146,9 +141,8 @@ def _slices(spec: str, lengths: Mapping[str, int]) -> tuple[str, tuple[Range, ..
         remedy = f"{suggestion(spec.partition('[')[0], sorted(lengths))}choose among {', '.join(sorted(lengths))}"
         if set(spec.split(",")) <= set(lengths):
             remedy = f"name each split separately: {' '.join(f'--split {name}' for name in spec.split(','))}"
-        raise SplitNotFoundError(
-            f"--split {spec!r}: {first_line(error)}", remedy=f"{remedy}, or a slice of one such as 'train[:1%]'"
-        ) from error
+        remedy += ", or a slice of one such as 'train[:1%]'"
+        raise SplitNotFoundError(f"--split {spec!r}: {first_line(error)}", remedy=remedy) from error
     source_splits = sorted({part.splitname for part in parts})
     if len(source_splits) > 1:
         raise SplitNotFoundError(
@@ -169,7 +163,7 @@ def _filled(ranges: Sequence[Range], *, limit: int | None = None) -> tuple[Range
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HoldOut:
-    """Held-out split `name`: the rows of `from_split` with a hash in [low, high).
+    """Held-out split `name`, with the rows of `from_split` that have a hash in [low, high).
 
     `by`: the column to hash, None for the columns that become tokens.
     """
@@ -181,12 +175,8 @@ class HoldOut:
     by: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "split": self.name,
-            "of": self.from_split,
-            "hashes": [self.low, self.high],
-            **({"by": self.by} if self.by else {}),
-        }
+        by = {"by": self.by} if self.by else {}
+        return {"split": self.name, "of": self.from_split, "hashes": [self.low, self.high], **by}
 
     @classmethod
     def from_json(cls, value: Any) -> HoldOut:
@@ -200,7 +190,7 @@ class HoldOut:
 def resolve_hold_outs(
     options: Sequence[HoldOutOption], splits: Mapping[str, SplitSource], *, by: str | None = None
 ) -> tuple[HoldOut, ...]:
-    """Assign a range of hashes in one of `splits` to each held-out split, without overlap.
+    """Return the held-out splits, with disjoint ranges of hashes in those of `splits` that they take rows from.
 
     `by`: see `HoldOut`. Raises: ConfigError if a name is taken, or a split has too few rows; SplitNotFoundError if the
     split to take rows from doesn't exist, or can't be guessed.
@@ -221,17 +211,11 @@ def resolve_hold_outs(
             )
         low = sum(earlier.high - earlier.low for earlier in hold_outs if earlier.from_split == from_split)
         all_rows = splits[from_split].num_rows
-        if (option.rows or 0) >= max(all_rows, 1):
-            raise ConfigError(
-                f"{option.text}: split {from_split!r} has only {some(all_rows, 'row')}", remedy="hold out fewer rows"
-            )
         share = Fraction(option.rows or 0, max(all_rows, 1)) if option.share is None else option.share
         high = low + max(1, round(share * HASHES))
-        if high >= HASHES:
-            raise ConfigError(
-                f"{option.text}: no row of split {from_split!r} would be left, expected at least one",
-                remedy="hold out fewer rows",
-            )
+        if (option.rows or 0) >= max(all_rows, 1) or high >= HASHES:
+            cause = f"no row of split {from_split!r} would be left of {some(all_rows, 'row')}, expected at least one"
+            raise ConfigError(f"{option.text}: {cause}", remedy="hold out fewer rows")
         hold_outs.append(HoldOut(name=option.name, from_split=from_split, low=low, high=high, by=by))
     return tuple(hold_outs)
 
@@ -246,7 +230,7 @@ def divide(
 ) -> dict[str, SplitSource]:
     """Return `splits` without their held-out rows, and the new splits with these rows, by name.
 
-    `columns`: to hash for hold-outs without `by`. `optional`: see `HashFilter`.
+    `columns`: columns to hash if a hold-out has no `by`. `optional`: see `HashFilter`.
     """
     divided = dict(splits)
     for hold_out in hold_outs:
@@ -259,7 +243,7 @@ def divide(
             high=hold_out.high,
             held_out=True,
         )
-        end = max(other.high for other in hold_outs if other.from_split == hold_out.from_split)
+        end = max(same.high for same in hold_outs if same.from_split == hold_out.from_split)
         outside = dataclasses.replace(inside, low=0, high=end, held_out=False)
         for name, kept in ((hold_out.from_split, outside), (hold_out.name, inside)):
             reader = dataclasses.replace(whole.reader, hold_out=kept)

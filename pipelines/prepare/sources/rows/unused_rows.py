@@ -77,9 +77,9 @@ _COLUMN = "\0filtered"
 
 
 def with_reasons(batch: pa.RecordBatch, reasons: np.ndarray) -> pa.RecordBatch:
-    """Return a batch of n rows with a column of `reasons`, str objects [n], '' for rows that stay.
+    """Return a batch of n rows with a column of `reasons` for filtering rows, str objects [n], '' for unfiltered rows.
 
-    If most rows are filtered, their values become null, so that texts are neither copied nor counted.
+    The column is omitted if no row is filtered. If most are, their values become null, so that texts are not copied.
     """
     kept = reasons == ""
     if kept.all():
@@ -92,7 +92,7 @@ def with_reasons(batch: pa.RecordBatch, reasons: np.ndarray) -> pa.RecordBatch:
 
 
 def reasons_of(batch: pa.RecordBatch) -> np.ndarray | None:
-    """Return the reasons in a batch of n rows, str objects [n], or None without such a column."""
+    """Return the reasons that `with_reasons` added to a batch of n rows, str objects [n]; None for other batches."""
     index = batch.schema.get_field_index(_COLUMN)
     return None if index < 0 else np.asarray(batch.column(index).to_numpy(zero_copy_only=False))
 
@@ -103,7 +103,7 @@ def without_reasons(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RejectedRow:
-    """Row that can't be used. `row`: its number in the split."""
+    """Row that can't be used. `row`: its number in the split. `detail`: what exactly is wrong, or ''."""
 
     row: Count
     reason: str
@@ -120,12 +120,15 @@ def words_of(reason: str) -> str:
 
 
 def remedy_of(reasons: Mapping[str, int]) -> str | None:
-    """Return the remedy for the most frequent reason, or None. `reasons`: counts by reason."""
+    """Return the remedy for the most frequent reason, or None if it has none. `reasons`: counts by reason."""
     return _REMEDIES.get(max(reasons, key=lambda reason: (reasons[reason], reason), default=""))
 
 
 def split_reasons(reasons: np.ndarray) -> tuple[dict[str, int], list[int]]:
-    """Return counts of filtered rows by reason, and sorted indices of rejected rows."""
+    """Return the number of filtered rows by reason, and the sorted indices of rejected rows.
+
+    `reasons`: why each of N rows is left out, str objects [N], '' for used rows.
+    """
     masks = {reason: reasons == reason for reason in np.unique(reasons[reasons != ""].astype(str)).tolist()}
     filtered = {reason: int(mask.sum()) for reason, mask in masks.items() if is_filtered(reason)}
     rejected = [np.flatnonzero(mask) for reason, mask in masks.items() if not is_filtered(reason)]
@@ -146,7 +149,7 @@ class UnusedRows:
 class DecidedRows:
     """Duplicate and contaminated rows of one split, in the file `path`, or in `content` until the file exists.
 
-    `num_rows`: rows in the split. `share`: the fraction kept. `decided_for`: identifies the compared rows.
+    `num_rows`: rows in the split. `share`: the fraction kept. `decided_for`: the compared rows, as text.
     """
 
     path: str
@@ -156,7 +159,7 @@ class DecidedRows:
     content: pa.Table | None = dataclasses.field(default=None, compare=False, repr=False)
 
     def reasons(self, first: int, count: int) -> np.ndarray:
-        """Return why each of `count` rows from `first` on is left out, '' if it stays."""
+        """Return why each of the `count` rows from `first` on is left out, str objects [count], '' if it is kept."""
         table = self.content if self.content is not None else _stored(self.path, most_rows=self.num_rows)
         rows = table["row"].to_numpy()
         inside = slice(*np.searchsorted(rows, [first, first + count]))
@@ -169,19 +172,19 @@ class DecidedRows:
 
 
 def encode(table: pa.Table, *, decided_for: str) -> bytes:
-    """Return duplicate and contaminated rows as the content of a Parquet file."""
+    """Return the content of a Parquet file with `table`, the duplicate and contaminated rows (columns of `TYPES`)."""
     sink = io.BytesIO()
     pq.write_table(table.replace_schema_metadata({_DECIDED_FOR: decided_for}), sink, compression="zstd")
     return sink.getvalue()
 
 
 def decided_for(table: pa.Table) -> str:
-    """Return the `decided_for` that was passed to `encode`."""
+    """Return the value of `decided_for` that `encode` has stored with a table."""
     return str((table.schema.metadata or {}).get(_DECIDED_FOR.encode(), b"").decode(errors="replace"))
 
 
 def decode(path: str, *, most_rows: int) -> pa.Table:
-    """Read at most `most_rows` duplicate and contaminated rows, with memory for only that many.
+    """Read the file of `encode`, which may have up to `most_rows` rows, with memory for only that many.
 
     Raises: FormatError if the file is missing, damaged or larger.
     """

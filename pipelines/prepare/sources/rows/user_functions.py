@@ -43,7 +43,7 @@ _modules: dict[str, types.ModuleType] = {}
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class UserFunction:
-    """User function. `spec`: its name in the option. `source`: text of its module. `path`: the module's file."""
+    """User function of --map or --filter. `spec`: the option's value. `source`, `path`: text and file of its module."""
 
     kind: FunctionKind
     spec: str
@@ -56,7 +56,7 @@ class UserFunction:
 
     @property
     def reason(self) -> str:
-        """Reason for rows that this filter drops."""
+        """Reason in the ledger for rows that this filter drops, such as `filtered:language`."""
         return f"{FILTERED}:{self.called.name}" if self.called.is_ready else FILTERED
 
     @property
@@ -64,7 +64,10 @@ class UserFunction:
         return f"--{self.kind} {self.spec}"
 
     def identity(self) -> dict[str, str]:
-        """Return the entry in fingerprint and manifest. Raises: ConfigError if a needed package is not installed."""
+        """Return the function's entry in fingerprint and manifest.
+
+        Raises: ConfigError if a package that the function needs is not installed.
+        """
         if self.called.is_ready:
             return {self.kind: self.spec, "version": filters.version(self.called.name)}
         return {self.kind: self.spec, "module_sha256": self.digest}
@@ -78,7 +81,7 @@ class UserFunction:
 
 
 def locate(options: Sequence[FunctionOption]) -> tuple[UserFunction, ...]:
-    """Read the functions' modules, without executing them, from the current directory or Python's search path.
+    """Return the functions of options. Their modules are read, but not executed.
 
     Raises: ConfigError if there is no source text, or an argument looks like a credential.
     """
@@ -97,7 +100,7 @@ def locate(options: Sequence[FunctionOption]) -> tuple[UserFunction, ...]:
 
 
 def restore(stored: Any, *, expected: Sequence[Mapping[str, str]], where: str) -> tuple[UserFunction, ...]:
-    """Parse functions that `to_json` stored in the file `where`.
+    """Return the functions that `stored`, a list from `UserFunction.to_json` in the file `where`, describes.
 
     Raises: FormatError unless they have the identities `expected`; ConfigError if only a version differs.
     """
@@ -127,7 +130,7 @@ def restore(stored: Any, *, expected: Sequence[Mapping[str, str]], where: str) -
 
 
 def find(options: Sequence[FunctionOption]) -> tuple[UserFunction, ...]:
-    """Locate and load the functions, to check them. Raises: ConfigError if that fails."""
+    """Return the functions of options; load them, to check them. Raises: ConfigError if that fails."""
     functions = locate(options)
     for function in functions:
         load(function)
@@ -135,7 +138,7 @@ def find(options: Sequence[FunctionOption]) -> tuple[UserFunction, ...]:
 
 
 def option_of(kind: FunctionKind, function: Any) -> FunctionOption:
-    """Return the option for a Python function.
+    """Return the option that names a Python function, or contains its text if it is not in an importable module.
 
     Raises: ConfigError if the function has no name or source text, or uses names defined outside of it.
     """
@@ -178,8 +181,8 @@ def _text_of(function: types.FunctionType, used: Mapping[str, Any]) -> str:
 def call(function: UserFunction, table: pa.Table, *, where: str) -> pa.Table | np.ndarray:
     """Call a function on n rows; return the table of a map, or the mask of a filter, bool [n], with False for null.
 
-    `where`: the rows, for messages. Raises: SourceError if the function fails, or returns the wrong type or number of
-    rows.
+    `where`: description of the rows, for messages. Raises: SourceError if the function fails, or returns the wrong type
+    or number of rows.
     """
     callee = load(function)
     try:
@@ -221,7 +224,7 @@ def call(function: UserFunction, table: pa.Table, *, where: str) -> pa.Table | n
 
 
 def load(function: UserFunction) -> Callable[[pa.Table], Any]:
-    """Return a function's callable; execute its module once per process. Raises: ConfigError."""
+    """Return the Python function; execute its module once per process. Raises: ConfigError if that fails."""
     name, attribute, arguments, keywords = function.called
     with _lock:
         module = _module(function)

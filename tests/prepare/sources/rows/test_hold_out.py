@@ -168,7 +168,7 @@ class TestOptions:
         [
             (("train=1%",), (), ConfigError, "--hold-out train=1%: there is already a split 'train'"),
             (("v=dev:1%",), (), SplitNotFoundError, "--hold-out v=dev:1%: this build makes no split 'dev'"),
-            (("v=2000",), (), ConfigError, "--hold-out v=2000: split 'train' has only 2,000 rows"),
+            (("v=2000",), (), ConfigError, "no row of split 'train' would be left of 2,000 rows"),
             (("v=60%", "w=40%"), (), ConfigError, "--hold-out w=40%: no row of split 'train' would be left"),
             (
                 ("v=1%",),
