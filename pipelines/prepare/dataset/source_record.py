@@ -1,5 +1,6 @@
 """Source of a dataset: its identity in the manifest, and its location in OUT/.prep/FINGERPRINT/source.json."""
 
+import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -69,7 +70,7 @@ def location_of(config: SourceConfig, opened: OpenedSource, functions: Sequence[
         place["data_files"] = tuple(map(without_access, config.data_files))
     if config.more_paths:
         place["more"] = [_address(path, identity) for path in config.more_paths]
-    return {**place, "functions": [function.to_json() for function in functions]} if functions else place
+    return {**place, "functions": list(map(dataclasses.asdict, functions))} if functions else place
 
 
 def _address(dataset: str, identity: Mapping[str, Any]) -> str:

@@ -1,5 +1,6 @@
 """The fingerprint covers what decides bytes, and nothing else."""
 
+import dataclasses
 import shutil
 from importlib import metadata
 from pathlib import Path
@@ -78,7 +79,7 @@ def test_a_ready_function_is_known_by_its_version_and_what_it_rests_on(monkeypat
     assert few.identity() == {"filter": "length(3, 9)", "version": "1"}
     assert fix.identity()["version"].startswith("1, ftfy ")
     assert ", lid.176.ftz " in english.identity()["version"]
-    stored, before = [fix.to_json()], fix.identity()
+    stored, before = [dataclasses.asdict(fix)], fix.identity()
     monkeypatch.setattr(metadata, "version", lambda package: "0.0")
     assert fix.identity() != before
     with pytest.raises(ConfigError, match=r"fix_text has version 1, ftfy 0\.0 here, expected 1, ftfy "):

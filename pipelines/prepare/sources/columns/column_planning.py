@@ -45,13 +45,15 @@ def plan_types(
     for split, known in columns.items():
         _require(config, known.arrow_schema, split=split, kind=kind, inputs=inputs)
     form = inputs.finder.describe(inputs.nested, next(iter(columns.values()))) if inputs.finder else ""
+    plan_label = functools.partial(labels.plan_label, classes=config.label_classes)
+    plan_tags = functools.partial(labels.plan_label, tags=True)
     return ColumnPlan(
         texts=inputs.texts,
         nested=inputs.nested,
         chats=form + ", joined as texts" * inputs.joins_pairs,
         joins_pairs=inputs.joins_pairs,
-        label=_labels(config.label_column, columns, classes=config.label_classes),
-        tags=_labels(inputs.nested.get("tags"), columns, tags=True),
+        label=_same(plan_label, config.label_column, columns) if config.label_column else None,
+        tags=_same(plan_tags, inputs.nested["tags"], columns) if "tags" in inputs.nested else None,
         kept=tuple(_same(_kept_type, name, columns) for name in config.keep_columns),
     )
 
@@ -77,10 +79,7 @@ def _find_nested(inputs: Inputs, finder: ColumnFinder, splits: Sequence[Columns]
 def plan_columns(
     config: SourceConfig, source: Source, *, inputs: Inputs | None = None, plan: ColumnPlan | None = None
 ) -> ColumnPlan:
-    """Plan which columns to read (see `plan_types`), and read their classes and vector lengths from the rows.
-
-    `plan`: the result of `plan_types`, if known. Raises: like `plan_types` and `with_names`.
-    """
+    """Plan which columns to read, like `plan_types`, and read their classes and vector lengths from the rows."""
     if plan is None:
         columns = {name: source.columns_of(split) for name, split in source.splits.items()}
         plan = plan_types(config, columns, kind=source.kind, inputs=inputs)
@@ -117,26 +116,23 @@ def _require(config: SourceConfig, schema: pa.Schema, *, split: str, kind: str, 
             remedy=_missing_remedy(missing, schema=schema, kind=kind, of_texts=missing[0] in inputs.texts)
             + (f"; {finder.remedy}" if finder and not {*finder.candidates}.isdisjoint(missing) else ""),
         )
+    choose_text = _choice("text", schema, is_text)
     for name in inputs.texts:
+        stored, place = schema.field(name).type, f"split {split!r}: column {name!r}"
         if _is_within_media(schema, name):
-            raise ColumnError(
-                f"split {split!r}: column {name!r} holds the names of images or sounds, expected text",
-                remedy=f"{_NO_MEDIA}; {_choice('text', schema, is_text)}",
-            )
-        if not is_text(schema.field(name).type):
-            raise ColumnError(
-                f"split {split!r}: column {name!r} holds {type_name(schema.field(name).type)}, expected text",
-                remedy=_RECORDS if _is_frame(schema.field(name).type) else _choice("text", schema, is_text),
-            )
+            remedy = f"{_NO_MEDIA}; {choose_text}"
+            raise ColumnError(f"{place} holds the names of images or sounds, expected text", remedy=remedy)
+        if not is_text(stored):
+            remedy = _RECORDS if _is_frame(stored) else choose_text
+            raise ColumnError(f"{place} holds {type_name(stored)}, expected text", remedy=remedy)
     for purpose, name in inputs.nested.items():
-        fits, expected = _NESTED[purpose]
-        if not fits(schema.field(name).type):
-            raise ColumnError(
-                f"split {split!r}: column {name!r} holds {type_name(schema.field(name).type)}, expected {expected}",
-                remedy=_choice(purpose, schema, fits)
-                if hasattr(config, f"{purpose}_column")
-                else "name a column of messages with --messages-column",
-            )
+        (fits, expected), stored = _NESTED[purpose], schema.field(name).type
+        if not fits(stored):
+            cause = f"split {split!r}: column {name!r} holds {type_name(stored)}, expected {expected}"
+            remedy = "name a column of messages with --messages-column"
+            if hasattr(config, f"{purpose}_column"):
+                remedy = _choice(purpose, schema, fits)
+            raise ColumnError(cause, remedy=remedy)
 
 
 def repeated_in_header(columns: Iterable[Columns], *, kind: str) -> set[str]:
@@ -184,11 +180,6 @@ def _same(plan_of: Callable[[str, Columns], Plan], column: str, columns: Mapping
                 remedy="build each split with --split into a separate --output, or convert the column to one type",
             )
     return plan
-
-
-def _labels(column: str | None, columns: Mapping[str, Columns], **options: bool) -> LabelPlan | None:
-    plan_of = functools.partial(labels.plan_label, **options)
-    return None if column is None else _same(plan_of, column, columns)
 
 
 def _kept_type(name: str, columns: Columns) -> Feature:

@@ -1,7 +1,6 @@
 """Extract texts, label ids and kept columns from record batches, and find rows that can't be used.
 
-docs/format.md lists the reasons. They depend only on columns here, so rejected rows can be counted before tokenizing. A
-row's class counts as known if any split of the source has it.
+docs/format.md lists the reasons. They depend only on columns here, so rejected rows can be counted before tokenizing.
 """
 
 from __future__ import annotations
@@ -85,7 +84,7 @@ class ColumnPlan:
 
     @property
     def optional(self) -> tuple[str, ...]:
-        """Names of the columns in which rows may be null, such as `tools`."""
+        """Names of the columns that may be null, such as `tools`."""
         return tuple(name for purpose, name in self.nested.items() if purpose in chats.OPTIONAL)
 
 

@@ -18,7 +18,6 @@ In `datasets`, a class id of -1 means "no label". docs/reference/difficult-data.
 import collections
 import dataclasses
 import logging
-import math
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
@@ -39,6 +38,7 @@ _log = logging.getLogger(__name__)
 
 INT32 = (-(2**31), 2**31 - 1)
 MAX_LABEL_NAMES = 10_000
+_NUMBER = r"(?i)\s*[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?\s*"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -148,7 +148,11 @@ def _notes_on(names: Sequence[str]) -> Iterator[str]:
             f"its labels are lists written as text, such as {names[0]!r}, so each distinct list is one class; for "
             "several classes per row, parse the lists with a --map, or store the column in JSON or Parquet"
         )
-    elif names and all(map(_is_number, names)) and not all(name.strip().isdecimal() for name in names):
+    elif (
+        names
+        and all(re.fullmatch(_NUMBER, name) for name in names)
+        and not all(name.strip().isdecimal() for name in names)
+    ):
         yield (
             f"its labels are numbers written as text, such as {names[0]!r}, so each distinct number is a class; "
             "to predict numbers, convert the column with a --map"
@@ -160,13 +164,6 @@ def _notes_on(names: Sequence[str]) -> Iterator[str]:
         yield f"classes differ only by blanks or case: {listing(groups)}; spell each class in one way with a --map"
     if "" in alike:
         yield "an empty text is a class; leave such rows out with a --filter, or give them a label with a --map"
-
-
-def _is_number(text: str) -> bool:
-    try:
-        return math.isfinite(float(text))
-    except ValueError:
-        return False
 
 
 def _distinct(values: pa.Array, plan: LabelPlan) -> list[Any]:
@@ -205,10 +202,7 @@ def reject_labels(reasons: np.ndarray, column: pa.Array, label: LabelPlan) -> No
 
 
 def reject_tags(reasons: np.ndarray, words: pa.Array, tags: pa.Array, plan: LabelPlan) -> None:
-    """Write a reason such as "tag_null" into `reasons`, object [N], for each of N rows with unusable tags or words.
-
-    `words`, `tags`: a list per row; null lists are ignored.
-    """
+    """Write a reason such as "tag_null" into `reasons`, object [N], for each of N rows with unusable tags or words."""
     values, owners = items_of(tags)
     if plan.kind == "string":
         reasons[owners[_unknown(values, plan)]] = "tag_unknown"

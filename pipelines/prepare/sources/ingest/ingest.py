@@ -164,8 +164,7 @@ def naming_files(source: IngestSource) -> Iterator[None]:
             raise
 
 
-def find_parts(source: IngestSource, tasks: Sequence[IngestTask]) -> dict[IngestTask, DataFile]:
-    """Return the parts that exist in the source's folder, by task."""
+def _existing_parts(source: IngestSource, tasks: Sequence[IngestTask]) -> dict[IngestTask, DataFile]:
     sizes = storage.sizes(source.folder) if tasks else {}
     paths = {task: source.path(task) for task in tasks}
     return {
@@ -182,10 +181,10 @@ def read_groups(
 
     `columns`: see `read_footers`. Raises: SourceError if a part can't be read; OutputError if one is still missing.
     """
-    parts = find_parts(source, tasks)
+    parts = _existing_parts(source, tasks)
     if missing := [task for task in tasks if task not in parts]:
         run_tasks(source, missing)
-        parts = find_parts(source, tasks)
+        parts = _existing_parts(source, tasks)
     if gone := next((task for task in tasks if task not in parts), None):
         raise OutputError(
             f"{source.path(gone)}: a worker has written this file, but the file cannot be found from here",

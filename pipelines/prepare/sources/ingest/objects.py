@@ -88,10 +88,8 @@ def _table_of(source: Any) -> pa.Table:
         try:
             return pa.Table.from_pandas(source, preserve_index=False)
         except (pa.ArrowException, TypeError, ValueError) as error:  # for example, two columns with the same name
-            raise SourceError(
-                f"the data frame cannot become an Arrow table: {first_line(error)}",
-                remedy="give each column one type of value, and a unique name",
-            ) from error
+            cause = f"the data frame cannot become an Arrow table: {first_line(error)}"
+            raise SourceError(cause, remedy="give each column one type of value, and a unique name") from error
     if hasattr(source, "to_arrow") and isinstance(table := source.to_arrow(), pa.Table):  # such as a polars DataFrame
         return table
     raise ConfigError(

@@ -92,10 +92,8 @@ def _reading(address: str) -> Iterator[None]:
         # The request names a version that disappears when the object is replaced.
         if bucket_of(address) and storage.exists(address):
             raise _changed_error(shown) from error
-        raise SourceError(
-            f"{shown}: no longer exists, but existed when the job was planned",
-            remedy=f"put it back as it was, and {AGAIN}",
-        ) from error
+        cause = f"{shown}: no longer exists, but existed when the job was planned"
+        raise SourceError(cause, remedy=f"put it back as it was, and {AGAIN}") from error
 
 
 def _open_remote(file: DataFile, address: str, ahead: Sequence[tuple[int, int]]) -> object_storage.RemoteFile:

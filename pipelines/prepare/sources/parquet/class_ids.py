@@ -19,7 +19,7 @@ from pipelines.prepare.sources.parquet.row_groups import Footer
 from pipelines.prepare.sources.parquet.stored_columns import is_list
 from pipelines.prepare.sources.resolve import library
 from pipelines.prepare.sources.resolve.data_files import DataFile
-from pipelines.prepare.sources.resolve.features import Column, Columns, columns_of
+from pipelines.prepare.sources.resolve.features import Columns, columns_of
 from pipelines.prepare.sources.resolve.library import SourceListing
 from tfrecord_io.errors import SourceError
 from tfrecord_io.schema import UNLABELLED
@@ -71,8 +71,9 @@ def united(
         own = {path: known[name] for path, known in by_path.items() if name in known and known[name].kind != pa.null()}
         if all(column.classes == first[name].classes for column in own.values()):
             continue
-        fits = {path: name in columns and _is_alike(column, first[name]) for path, column in own.items()}
-        if odd := next((path for path in fits if not fits[path]), None):
+        forms = {path: (column.classes is None, is_list(column.kind)) for path, column in own.items()}
+        form = first[name].classes is None, is_list(first[name].kind)
+        if odd := next((path for path in own if name not in columns or forms[path] != form), None):
             raise SourceError(
                 f"{without_access(odd)}: column {name!r} is {own[odd].text}, but {first[name].text} in the first file, "
                 "expected the same classes",
@@ -85,10 +86,6 @@ def united(
             if (new := [union.index(label) for label in column.classes or ()]) != list(range(len(new))):
                 ids.setdefault(path, {})[name] = new
     return columns, {**ids}
-
-
-def _is_alike(one: Column, other: Column) -> bool:
-    return (one.classes is None) == (other.classes is None) and is_list(one.kind) == is_list(other.kind)
 
 
 def with_new_ids(table: pa.Table, ids: NewIds) -> pa.Table:

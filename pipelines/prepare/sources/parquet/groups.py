@@ -70,7 +70,7 @@ class Cover:
 
 
 def cover(ends: np.ndarray, ranges: Sequence[tuple[int, int]] | np.ndarray) -> Cover:
-    """Cut row ranges [start, stop) where groups end. `ends`: see `Groups.ends`."""
+    """Cut row ranges [start, stop) where row groups end. `ends`: exclusive end of each group, int64 [N]."""
     spans = _spans(ranges)
     first = np.searchsorted(ends, spans[:, 0], "right")
     sizes = np.searchsorted(ends, spans[:, 1] - 1, "right") - first + 1
@@ -83,8 +83,6 @@ def cover(ends: np.ndarray, ranges: Sequence[tuple[int, int]] | np.ndarray) -> C
     counts = ends[group]
     counts[stops - 1] = spans[:, 1]
     counts -= starts
-    if (counts > 0).all():
-        return Cover(groups=group, starts=starts, counts=counts)
     filled = counts > 0  # a group may have no rows
     return Cover(groups=group[filled], starts=starts[filled], counts=counts[filled])
 
@@ -124,7 +122,7 @@ class Groups:
 
     Arrays are [N], of any signed integer dtype, except `source_rows` int64 [S]: rows per source file, or per shard if
     files are unknown. `file`, `at`: as in `Pieces`. `num_bytes`: uncompressed size of the job's columns.
-    `stored_bytes`: their size in the file. `nulls`: by column, where known.
+    `stored_bytes`: their size in the file. `nulls`: number of nulls by column, where known.
     """
 
     files: tuple[DataFile, ...]
@@ -184,7 +182,6 @@ class Groups:
 
     @classmethod
     def joined(cls, parts: Sequence[Groups]) -> Groups:
-        """Return the groups of all parts; with the nulls of a column only if all parts have them."""
         offsets = np.cumsum([0, *(len(part.files) for part in parts)])
         columns = sorted(set.intersection(*(set(part.nulls) for part in parts))) if parts else []
         arrays = {

@@ -61,37 +61,20 @@ class Footer:
 
 
 def read_footers(files: Sequence[DataFile], columns: Collection[str] | None) -> list[Footer]:
-    """Read the footers of Parquet files. Sizes in bytes include only `columns`, None for all.
-
-    Raises: SourceError if a file is unreadable, damaged or changed.
-    """
+    """Read the footers of Parquet files. Sizes in bytes include only `columns`, None for all. Raises: SourceError."""
     remote = any(access.is_remote(file.path) for file in files)
     known: dict[bytes, tuple[pa.Schema, list[int], dict[str, int]]] = {}
 
     def read(file: DataFile) -> Footer:
-        try:
-            with access.opened(file, {}) as handle:
-                opened = pq.ParquetFile(handle)
-                key = opened.schema_arrow.serialize().to_pybytes()
-                if key not in known:
-                    known[key] = (opened.schema_arrow, *_leaves(opened.schema, columns))
-                schema, leaves, flat = known[key]
-                return _footer(opened.metadata, schema, leaves, flat, file=file.as_planned)
-        except _UNREADABLE as error:
-            raise SourceError(
-                f"{without_access(file.path)}: cannot be read as a Parquet file ({visible_line(str(error))})",
-                remedy=_remedy(file),
-            ) from error
+        with _as_source_error(file, "cannot be read as a Parquet file"), access.opened(file, {}) as handle:
+            opened = pq.ParquetFile(handle)
+            key = opened.schema_arrow.serialize().to_pybytes()
+            if key not in known:
+                known[key] = (opened.schema_arrow, *_leaves(opened.schema, columns))
+            schema, leaves, flat = known[key]
+            return _footer(opened.metadata, schema, leaves, flat, file=file.as_planned)
 
     return list(ordered_map(read, files, threads=min(_THREADS, len(files)) if remote else 1))
-
-
-def _remedy(file: DataFile) -> str:
-    if file.ingested:
-        return "delete the file, and run the same command again to make a new one"
-    if file.path.endswith((".zip", *TARS)):
-        return "unpack it: Parquet files inside archives are not read"
-    return "copy the file again from its origin, or leave it out"
 
 
 def _leaves(schema: pq.ParquetSchema, columns: Collection[str] | None) -> tuple[list[int], dict[str, int]]:
@@ -162,13 +145,15 @@ def read_rows(
     wanted = stored_columns.schema_of(types, columns)
     remote = any(access.is_remote(addresses.get(file.path, file.path)) for file in pieces.files)
 
-    def place_of(index: int) -> tuple[DataFile, int, int]:
-        return pieces.files[pieces.file[index]], int(pieces.at[index]), int(pieces.starts[index])
+    def place_of(index: int) -> tuple[DataFile, str]:
+        place = f"row group {pieces.at[index]}, row {pieces.starts[index]} of the split,"
+        return pieces.files[pieces.file[index]], f"{place} cannot be decoded"
 
     def fetches(run: np.ndarray) -> list[_Fetch]:
         if not remote:
             return [(run, ())]
-        with _decoding(*place_of(run[0])) as file, access.opened(file, addresses) as handle:
+        file, fault = place_of(run[0])
+        with _as_source_error(file, fault), access.opened(file, addresses) as handle:
             metadata = _metadata(file, handle)
             leaves, _ = _leaves(metadata.schema, columns)
             return [
@@ -180,7 +165,8 @@ def read_rows(
         which, ranges = fetch
         at = pieces.at[which]
         groups = list(range(int(at[0]), int(at[-1]) + 1))
-        with _decoding(*place_of(which[0])) as file:
+        file, fault = place_of(which[0])
+        with _as_source_error(file, fault):
             with access.opened(file, addresses, ahead=ranges) as handle:
                 metadata = _metadata(file, handle)
                 rows = np.array([metadata.row_group(group).num_rows for group in groups])
@@ -232,13 +218,17 @@ def _ranges(metadata: pq.FileMetaData, groups: Sequence[int], leaves: Sequence[i
 
 
 @contextlib.contextmanager
-def _decoding(file: DataFile, group: int, row: int | None = None) -> Iterator[DataFile]:
+def _as_source_error(file: DataFile, fault: str) -> Iterator[None]:
     try:
-        yield file
+        yield
     except _UNREADABLE as error:
-        place = f"row group {group}" + ("" if row is None else f", row {row} of the split,")
-        cause = f"{without_access(file.path)}: {place} cannot be decoded ({visible_line(str(error))})"
-        raise SourceError(cause, remedy=_remedy(file)) from error
+        remedy = "copy the file again from its origin, or leave it out"
+        if file.ingested:
+            remedy = "delete the file, and run the same command again to make a new one"
+        elif file.path.endswith((".zip", *TARS)):
+            remedy = "unpack it: Parquet files inside archives are not read"
+        cause = f"{without_access(file.path)}: {fault} ({visible_line(str(error))})"
+        raise SourceError(cause, remedy=remedy) from error
 
 
 def _read_groups(
@@ -263,7 +253,7 @@ def _read_groups(
 def read_group(file: DataFile, group: int, types: pa.Schema) -> Iterator[pa.Table]:
     """Yield a row group, cast to `types`, in tables of about 16 MB. Raises: SourceError if it can't be decoded."""
     held, num_bytes = list[pa.RecordBatch](), 0
-    with _decoding(file, group), access.opened(file, {}) as handle:
+    with _as_source_error(file, f"row group {group} cannot be decoded"), access.opened(file, {}) as handle:
         for batch in _decoded(file, handle, [group], types):
             held.append(batch)
             num_bytes += batch.nbytes

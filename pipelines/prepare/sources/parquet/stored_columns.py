@@ -19,7 +19,7 @@ _ELSEWHERE = "as in the first file or the dataset card"
 
 
 def path_of(fields: pa.Schema | pa.StructType, name: str) -> tuple[str, ...] | None:
-    """Return the path to a column or struct field, such as ('translation', 'en'), or None."""
+    """Return the path to the column or struct field `name`, such as ('translation', 'en'); None if there is none."""
     if fields.get_field_index(name) >= 0:
         return (name,)
     parts = name.split(".")
@@ -32,7 +32,7 @@ def path_of(fields: pa.Schema | pa.StructType, name: str) -> tuple[str, ...] | N
 
 
 def field_of(schema: pa.Schema, name: str) -> pa.Field | None:
-    """Return the Arrow field of a column or struct field, under its full `name`, or None."""
+    """Return the Arrow field of a column or struct field, under its full `name`; None if there is none."""
     if (path := path_of(schema, name)) is None:
         return None
     field = schema.field(path[0])
@@ -50,7 +50,7 @@ def schema_of(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
 
 
 def column_of(rows: pa.Table | pa.RecordBatch, name: str) -> pa.ChunkedArray | pa.Array | None:
-    """Return the values of a column or struct field, or None."""
+    """Return the values of the column or struct field `name`; None if there is none."""
     if (path := path_of(rows.schema, name)) is None:
         return None
     column = rows.column(path[0])
@@ -58,7 +58,7 @@ def column_of(rows: pa.Table | pa.RecordBatch, name: str) -> pa.ChunkedArray | p
 
 
 def select(rows: pa.Table | pa.RecordBatch, names: Sequence[str]) -> pa.Table | pa.RecordBatch:
-    """Select columns and struct fields, in the order of `names`. Raises: KeyError if one doesn't exist."""
+    """Return the columns and struct fields `names`, in this order. Raises: KeyError if one doesn't exist."""
     schema = schema_of(rows.schema, names)
     return type(rows).from_arrays([column_of(rows, name) for name in names], schema=schema)
 
@@ -104,7 +104,7 @@ def _form(kind: pa.DataType) -> str:
 
 
 def cast(batch: pa.RecordBatch, types: pa.Schema, *, where: str) -> pa.RecordBatch:
-    """Cast a batch of the file `where`. Raises: SourceError if a column can't be cast."""
+    """Cast a batch of the file `where` to `types`. Raises: SourceError if a column can't be cast."""
     if batch.schema.equals(types):
         return batch
     columns = [_cast_column(batch.column(field.name), field, where=where) for field in types]

@@ -47,10 +47,9 @@ _VERSION_KEYS = ("generation", "etag", "ETag", "md5Hash", "crc32c")
 class DataFile:
     """Data file of the source, or an `ingested` Parquet part.
 
-    `path`: absolute local path, or address, which may contain credentials (see `shown.without_access`). `name`: the
-    file's name in the manifest. `version`: version or etag of a remote file; '' if there is none or the address fixes
-    the content. `tag`: `xxh3:...` or the service's digest; '' before `identify`. `stamp`: see `stamp_of`; None for
-    remote files.
+    `path`: absolute local path, or address, which may contain credentials. `name`: for the manifest. `version`: version
+    or etag of a remote file; '' if there is none or the address fixes the content. `tag`: digest of the content, or '';
+    see `identify`. `stamp`: see `stamp_of`; None for remote files.
     """
 
     path: str
@@ -127,10 +126,8 @@ def list_folder(folder: str) -> tuple[list[DataFile], bool]:
     inside = f"/{_WORK_FOLDER}/"
     outputs = {f"/{name}".partition(inside)[0][1:] for name in infos if inside in f"/{name}"}
     if "" in outputs:
-        raise SourceError(
-            f"{without_access(folder)}: this folder is the output of a build, expected source files",
-            remedy="name the files to build the dataset from",
-        )
+        cause = f"{without_access(folder)}: this folder is the output of a build, expected source files"
+        raise SourceError(cause, remedy="name the files to build the dataset from")
     hidden = tuple(f"{output}/" for output in outputs)
     visible = [name for name in infos if _is_visible(name, "") and not name.startswith(hidden)]
     files = [_listed(f"{root}/{name}", infos[name], name=name) for name in visible]
@@ -151,14 +148,12 @@ def list_files(dataset: str) -> list[DataFile]:
     files = [_listed(file, info, name=posixpath.basename(without_access(file))) for file, info in by_path.items()]
     if not any(files):
         cause = "matches only folders, expected files" if files else "no such file or folder"
-        raise SourceError(
-            f"{without_access(dataset)}: {cause}", remedy="check the path, and that you have permission to read it"
-        )
+        raise SourceError(f"{without_access(dataset)}: {cause}", remedy="check the path, and that you may read it")
     return sorted(filter(None, files), key=lambda file: file.path)
 
 
 def describe(path: str, *, name: str = "") -> DataFile:
-    """Return the file at a path or address, without tag. Raises: FileNotFoundError; SourceError if it can't be read."""
+    """Return the file at a path or address. Raises: FileNotFoundError; SourceError if it can't be read."""
     with storage.as_source_error(path):
         if (local := storage.local_path(path)) is None:
             return _remote_file(path, storage.describe(path), name=name)
@@ -167,10 +162,7 @@ def describe(path: str, *, name: str = "") -> DataFile:
 
 
 def identify(files: Sequence[DataFile]) -> list[DataFile]:
-    """Return the files with the tags that identify their content; read them if the service has none.
-
-    Raises: SourceError if a file is missing, unreadable or changing.
-    """
+    """Return the files with tags that identify their content. Raises: SourceError if one is missing or changing."""
     return list(ordered_map(_identified, files, threads=min(_THREADS, len(files))))
 
 
@@ -270,10 +262,8 @@ def _digested(file: DataFile) -> DataFile:
 def _require_data(head: bytes, path: str) -> None:
     where = without_access(path)
     if head.startswith(_LFS_POINTER):
-        raise SourceError(
-            f"{where}: a git-lfs pointer, expected the file itself",
-            remedy="run `git lfs pull` in the folder of the repository",
-        )
+        cause = f"{where}: a git-lfs pointer, expected the file itself"
+        raise SourceError(cause, remedy="run `git lfs pull` in the folder of the repository")
     end = next((end for magic, end in _COMPRESSED.items() if head.startswith(magic)), None)
     if end and where.lower().endswith(_TEXTS):
         raise SourceError(f"{where}: compressed, but its name does not end in {end}", remedy=f"add {end} to its name")

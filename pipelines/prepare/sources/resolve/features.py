@@ -66,22 +66,17 @@ def without_views(features: Any) -> Any:
 
 
 def _column(field: pa.Field, feature: Any) -> Column:
+    import datasets
+
     # The fields of features such as Translation have no features.
     if feature is None and (described := _features_of(pa.schema([field]))) is not None:
         field, feature = described.arrow_schema.field(0), described[field.name]
     own = feature if isinstance(feature, Mapping) else {}
+    fields = field.type if pa.types.is_struct(field.type) else ()
+    item = getattr(feature, "feature", feature)
     return Column(
         kind=field.type,
         text=str(field.type) if feature is None else repr(feature),
-        classes=_classes(getattr(feature, "feature", feature)),
-        fields={
-            inner.name: _column(inner, own.get(inner.name))
-            for inner in (field.type if pa.types.is_struct(field.type) else ())
-        },
+        classes=tuple(item.names) if isinstance(item, datasets.ClassLabel) else None,
+        fields={inner.name: _column(inner, own.get(inner.name)) for inner in fields},
     )
-
-
-def _classes(feature: Any) -> tuple[str, ...] | None:
-    import datasets
-
-    return tuple(feature.names) if isinstance(feature, datasets.ClassLabel) else None

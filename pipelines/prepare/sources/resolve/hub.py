@@ -22,10 +22,7 @@ _NO_SUCH = "no such dataset, file or folder"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Repository:
-    """Dataset on the Hub at one commit. `needs_token`: it is private or gated.
-
-    `folder`: its copy in the Hub's cache with HF_HUB_OFFLINE, or else None.
-    """
+    """Dataset on the Hub at one commit. `folder`: its copy in the Hub's cache if HF_HUB_OFFLINE is set, else None."""
 
     name: str
     commit: str
@@ -69,10 +66,7 @@ def repository(dataset: str, *, revision: str | None) -> Repository:
 
 
 def pin(address: str, *, revision: str | None) -> tuple[str, Repository]:
-    """Return the address of files in a Hub dataset with a commit in place of a branch, and the dataset at this commit.
-
-    Raises: like `repository`.
-    """
+    """Pin an address in a Hub dataset to a commit; return it and the dataset. Raises: like `repository`."""
     owner, _, below = address.removeprefix(_DATASETS).partition("/")
     head, _, inner = below.replace("@refs/", "@refs%2F").partition("/")
     if head.partition("@")[2].startswith("refs%2F"):  # NAME@refs/convert/parquet/PATH
@@ -110,10 +104,7 @@ def as_source_error(dataset: str) -> Iterator[None]:
     from huggingface_hub import errors
 
     remedies = {
-        errors.GatedRepoError: (
-            "this dataset is gated, and you have no access",
-            "ask for access on its page, then set HF_TOKEN",
-        ),
+        errors.GatedRepoError: ("gated, and you have no access", "ask for access on its page, then set HF_TOKEN"),
         errors.RevisionNotFoundError: ("no such revision", "give a branch, tag or commit of the dataset as --revision"),
         errors.RepositoryNotFoundError: (_NO_SUCH, "check the spelling; for a private dataset set HF_TOKEN"),
         errors.HFValidationError: (_NO_SUCH, "check the spelling"),

@@ -111,7 +111,7 @@ def with_files(builder: Any, splits: Mapping[str, Sequence[str]], *, features: A
     """Return a copy of a builder that reads the paths in `splits`, by default with the same features."""
     features = features or builder.info.features
     options = options_of(builder.config)
-    return with_ours(open_builder(builder.name, data_files=listed(splits), features=features, **options))
+    return with_own_default(open_builder(builder.name, data_files=listed(splits), features=features, **options))
 
 
 def with_members(builder: Any) -> Any:
@@ -160,8 +160,8 @@ def options_of(config: Any) -> dict[str, Any]:
     return {name: getattr(config, name) for name in names if getattr(config, name) != getattr(default, name)}
 
 
-def with_ours(builder: Any) -> Any:
-    """Set a builder's option in `_OURS`, unless it is set or the types of JSON are unknown; return the builder."""
+def with_own_default(builder: Any) -> Any:
+    """Replace an unsuitable default of a reader (`_OURS`), unless JSON has unknown types; return the builder."""
     option, default, ours = _OURS.get(builder.name, ("", None, None))
     is_untyped = builder.name == "json" and builder.info.features is None
     if option and not is_untyped and getattr(builder.config, option) == default:
@@ -228,7 +228,6 @@ def _late_keys(error: Exception, remedy: str) -> tuple[str, str]:
 
 
 def no_rows(where: str) -> SourceError:
-    """Return the error for a source without rows."""
     return SourceError(f"{where}: {_NO_ROWS[0]}", remedy=_NO_ROWS[1])
 
 
@@ -246,8 +245,7 @@ class SourceListing:
     """Files of each split, in the order of `datasets`.
 
     `kind`: `save_to_disk`, or the files' reader in `datasets`, such as `json`. `described`: further entries of
-    `identity`. `builders`: one builder of `datasets` for all splits under the key None, or, for `save_to_disk`, one by
-    split.
+    `identity`. `builders`: one for all splits under the key None, or one by split.
     """
 
     kind: str
@@ -296,7 +294,7 @@ class SourceListing:
         return 1 if is_generated else _ROWS
 
     def features_of(self, split: str) -> Any | None:
-        """Return a split's declared features, or None."""
+        """Return the features that a dataset card declares for a split, or None."""
         return self.builders[split if split in self.builders else None].info.features
 
     @functools.cached_property
@@ -327,7 +325,7 @@ def _open(builders: Mapping[str | None, Any]) -> dict[str, Any]:
             if builder.name == "json" and first is not None:  # rows are in an array; later files get the same types
                 builder.info.features = first
                 streams = opened()
-            with_ours(builder)
+            with_own_default(builder)
         for name, stream in streams.items():
             features = without_views(stream.features or first)
             streams[name] = stream if stream.features == features else stream.cast(features)

@@ -23,10 +23,7 @@ _ADDRESS = re.compile(r"(lines://)?(?P<start>\d+)-(?P<stop>\d+)(?P<path>/.*)")
 
 
 def ranges_of(file: DataFile, *, kind: str) -> list[str]:
-    """Return the addresses of parts of a large local file with one row per line; for other files, only the path.
-
-    `kind`: the file's reader in `datasets`, such as `json`.
-    """
+    """Return addresses of parts of a large local file with a row per line, or else its path. `kind`: its reader."""
     is_plain = file.path.lower().endswith((".jsonl", ".ndjson", ".json", ".txt"))
     if file.size <= _LARGE_BYTES or "://" in file.path or not is_plain:
         return [file.path]

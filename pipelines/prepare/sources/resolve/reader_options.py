@@ -42,19 +42,16 @@ def require_options(config: SourceConfig) -> None:
 
     Options are stored with the dataset, but most arguments of `load_dataset` itself name places or credentials.
     """
+    with library.quiet() as datasets:
+        of_library = {*inspect.signature(datasets.load_dataset_builder).parameters} - {"config_kwargs", "data_dir"}
     for text in config.source_options:
         name, _, value = text.partition("=")
-        if name in _of_library() or without_secrets(text) != text:
+        if name in of_library or without_secrets(text) != text:
             raise ConfigError(
                 f"--source-option {name}=… would be stored with the dataset, expected an option of the reader without "
                 "credentials or places",
                 remedy=_instead(name, value, config.dataset),
             )
-
-
-def _of_library() -> set[str]:
-    with library.quiet() as datasets:
-        return {*inspect.signature(datasets.load_dataset_builder).parameters} - {"config_kwargs", "data_dir"}
 
 
 def _instead(name: str, value: str, dataset: str) -> str:
@@ -113,7 +110,7 @@ def described(config: SourceConfig) -> dict[str, Any]:
 
 
 def largest_chunk(files: Iterable[DataFile]) -> int:
-    """Return the `chunksize` in bytes with which JSON files are read again after a LateKeysError."""
+    """Return the `chunksize` in bytes for reading JSON files again after a LateKeysError."""
     return min(4 * max(file.size for file in files), 1_000_000_000)
 
 

@@ -42,20 +42,15 @@ _log = logging.getLogger(__name__)
 
 
 def resolve(config: SourceConfig) -> SourceListing:
-    """Find the splits of DATASET, and their files.
-
-    Raises: ConfigError for wrong options; SourceError if the dataset is not found or can't be opened.
-    """
+    """Find the splits of DATASET, and their files. Raises: ConfigError for wrong options; SourceError if that fails."""
     reader_options.require_options(config)
     if not config.object_splits:
         paths.require_dataset(config.dataset, *config.more_paths)
         reader_options.require_reader(config.format)
         for path in (config.dataset, *config.more_paths):
             if "::" in (real := os.path.realpath(path)) and os.path.exists(real):
-                raise SourceError(
-                    f"{real}: its name has '::', which joins addresses in `datasets`",
-                    remedy="rename this file or folder",
-                )
+                cause = f"{real}: its name has '::', which joins addresses in `datasets`"
+                raise SourceError(cause, remedy="rename this file or folder")
     with reader_options.as_source_error(config):
         return _resolve(config)
 
@@ -113,7 +108,9 @@ def _of_listed(files: Sequence[DataFile], config: SourceConfig, *, card: str | N
     shown = [without_access(file.path) for file in files]
     common = paths.common_folder(shown)
     inner = [path[len(common) :].lstrip("/") for path in shown]
-    plain = [path if (name := _visible(path)) in inner else name for path in inner]
+    # `datasets` would leave out hidden files.
+    visible = [re.sub(r"(?<![^/])(\.+|__(?=.*/))(?=.)", "", path) for path in inner]
+    plain = [path if name in inner else name for path, name in zip(inner, visible, strict=True)]
     below = dict(zip(plain, files, strict=True))
     if len(below) < len(files):
         twice = next(path for path, name in zip(shown, plain, strict=True) if plain.count(name) > 1)
@@ -130,11 +127,6 @@ def _of_listed(files: Sequence[DataFile], config: SourceConfig, *, card: str | N
         inside = {split: [path for path in used if path.startswith(root)] for split, used in splits.items()}
         trust.require_inside(inside, root=folder, where=where)
     return _of_builder(builder, config, where=where, files=files)
-
-
-def _visible(path: str) -> str:
-    # `datasets` would leave out hidden files.
-    return re.sub(r"(?<![^/])(\.+|__(?=.*/))(?=.)", "", path)
 
 
 @contextlib.contextmanager
@@ -201,10 +193,8 @@ def _warn_of_joined_splits(splits: Mapping[str, Sequence[str]], *, where: str) -
 
 def _of_saved(config: SourceConfig, *, where: str) -> SourceListing:
     if config.config:
-        raise SourceError(
-            f"{where}: --config chooses a configuration of a dataset card, but this folder has no card",
-            remedy="leave --config out",
-        )
+        cause = f"{where}: --config chooses a configuration of a dataset card, but this folder has no card"
+        raise SourceError(cause, remedy="leave --config out")
     splits, builders = dict[str, list[str]](), dict[str | None, Any]()
     for name, (files, features) in saved_datasets.read(config.dataset).items():
         splits[name] = files
@@ -255,10 +245,8 @@ def _of_hub(config: SourceConfig) -> SourceListing:
 
 def _of_hub_files(config: SourceConfig) -> SourceListing:
     if config.more_paths:
-        raise SourceError(
-            f"{config.dataset}: an address on the Hub cannot be combined with other paths",
-            remedy="name one folder or one glob of a dataset on the Hub",
-        )
+        cause = f"{config.dataset}: an address on the Hub cannot be combined with other paths"
+        raise SourceError(cause, remedy="name one folder or one glob of a dataset on the Hub")
     address, repository = hub.pin(config.dataset, revision=config.revision)
     source = _of_files(dataclasses.replace(config, dataset=address))
     return dataclasses.replace(source, needs_token=repository.needs_token)
@@ -282,14 +270,12 @@ def _listing(
     used = list(dict.fromkeys(path for in_split in in_splits.values() for path in in_split))
     listed = {file.path: file for file in files}
     if odd := next((path for path in used if "//" in path.partition("://")[2]), None):
-        raise SourceError(
-            f"{without_access(odd)}: '//' in its name, which `datasets` reads as '/'",
-            remedy="copy the file to a name without '//'",
-        )
+        cause = f"{without_access(odd)}: '//' in its name, which `datasets` reads as '/'"
+        raise SourceError(cause, remedy="copy the file to a name without '//'")
     known = (listed.get(path) or data_files.describe(path) for path in used)
     named = [dataclasses.replace(file, name=name_of(file.path)) for file in known]
     by_path = dict(zip(used, data_files.identify(named), strict=True))
-    builders = {split: library.with_ours(library.with_members(builder)) for split, builder in builders.items()}
+    builders = {split: library.with_own_default(library.with_members(builder)) for split, builder in builders.items()}
     is_asked = any(option.startswith(f"{library.AGENT_TRACES}=") for option in config.source_options)
     for builder in builders.values():
         if builder.name == "json" and not is_asked:

@@ -30,10 +30,7 @@ def is_saved(folder: str) -> bool:
 
 
 def read(folder: str) -> dict[str, tuple[list[str], Any]]:
-    """Return the paths of each split's Arrow files, in row order, and its `Features` or None.
-
-    Raises: SourceError if a file that describes the splits is missing or damaged.
-    """
+    """Return each split's Arrow files, in row order, and `Features`. Raises: SourceError if metadata is damaged."""
     if _content(folder, _DICT) is None:
         loaded = _read(folder, _STATE, lambda state: state.get("_split") if state.get("_data_files") else None)
         return {own_name(str(loaded or "")): _split(folder, "")}
@@ -80,7 +77,5 @@ def _read(folder: str, name: str, parse: Callable[[dict[str, Any]], Any]) -> Any
             raise ValueError("no such file")
         return parse(mapping(json.loads(content)))
     except (*WRONG, RecursionError) as error:
-        raise SourceError(
-            f"{without_access(folder)}: {name} is missing or not as `save_to_disk` writes it ({error})",
-            remedy="copy the folder again, with all its files",
-        ) from error
+        cause = f"{without_access(folder)}: {name} is missing or not as `save_to_disk` writes it ({error})"
+        raise SourceError(cause, remedy="copy the folder again, with all its files") from error

@@ -23,10 +23,7 @@ _LEADS_OUT = re.compile(r"^[/~]|::|://|(^|/)\.\.(/|$)")
 
 
 def require_modest_cards(folder: str, *, where: str) -> None:
-    """Check that the dataset cards in a folder are small, and name only data inside it.
-
-    Raises: SourceError if not; yaml.YAMLError if a card is not valid YAML.
-    """
+    """Check that a folder's dataset cards are small, and name only data inside it. Raises: SourceError; YAMLError."""
     import yaml
     from huggingface_hub.repocard import REGEX_YAML_BLOCK
 
@@ -41,20 +38,16 @@ def require_modest_cards(folder: str, *, where: str) -> None:
         for config in configs if isinstance(configs, list) else ():
             named = (config.get("data_files"), config.get("data_dir")) if isinstance(config, Mapping) else ()
             if outside := next((path for path in _texts(named) if _LEADS_OUT.search(path)), None):
-                raise SourceError(
-                    f"{place}: its data path {without_access(outside)!r} is outside the dataset",
-                    remedy="if you trust that path, give it as DATASET instead",
-                )
+                cause = f"{place}: its data path {without_access(outside)!r} is outside the dataset"
+                raise SourceError(cause, remedy="if you trust that path, give it as DATASET instead")
 
 
 def _read(path: str, *, where: str) -> str:
     try:
         with storage.as_source_error(path):
             if data_files.describe(path).size > MOST_CARD_BYTES or not ("://" in path or os.path.isfile(path)):
-                raise SourceError(
-                    f"{where}: more than {MOST_CARD_BYTES:,} bytes, or no regular file",
-                    remedy="name the data files with a glob, so that the card is not read",
-                )
+                cause = f"{where}: more than {MOST_CARD_BYTES:,} bytes, or no regular file"
+                raise SourceError(cause, remedy="name the data files with a glob, so that the card is not read")
             fs, inner = storage.file_system(path)
             content: bytes = fs.cat_file(inner)
     except FileNotFoundError:

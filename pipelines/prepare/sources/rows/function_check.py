@@ -86,10 +86,8 @@ def examine_functions(
             share = output.num_rows / num_tried
             return RowFunctions(functions=functions, schema=columns.arrow_schema, share=share), columns
     filters = " and ".join(function.option for function in functions if function.kind == "filter")
-    raise SourceError(
-        f"split {split!r}: none of its {some(rows, 'row')} passes {filters}",
-        remedy="correct the filter, or choose other splits with --split",
-    )
+    cause = f"split {split!r}: none of its {some(rows, 'row')} passes {filters}"
+    raise SourceError(cause, remedy="correct the filter, or choose other splits with --split")
 
 
 def _samples(reader: RowReader, groups: Groups) -> Iterator[tuple[pa.Table, str]]:

@@ -79,13 +79,11 @@ def _hashes(column: pa.Array, seed: int) -> np.ndarray:
     elif pa.types.is_null(kind):
         hashes = np.full(len(column), _NULL)
     else:
-        if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
-            texts = column.cast(pa.large_binary())
-        else:
-            try:
-                texts = column.cast(pa.large_string())
-            except (pa.ArrowNotImplementedError, pa.ArrowInvalid):  # nested, or without a text form
-                texts = pa.array([repr(value) for value in column.to_pylist()], pa.large_string())
+        is_binary = pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)
+        try:
+            texts = column.cast(pa.large_binary() if is_binary else pa.large_string())
+        except (pa.ArrowNotImplementedError, pa.ArrowInvalid):  # nested, or without a text form
+            texts = pa.array([repr(value) for value in column.to_pylist()], pa.large_string())
         hashes = _digests(*text_buffers(texts), seed)
     return np.where(np.asarray(column.is_null()), _NULL, hashes)
 

@@ -55,7 +55,7 @@ class OpenedSource:
     copies: Mapping[str, DataFile] = dataclasses.field(default_factory=dict)
 
     def types(self, split: str) -> pa.Schema:
-        """Return the Arrow schema to which a split's rows are cast."""
+        """Return the Arrow schema of a split's rows after they are cast."""
         return self.columns[split].arrow_schema
 
     def is_in_place(self, split: str) -> bool:
@@ -64,7 +64,7 @@ class OpenedSource:
         return all(footer and footer.is_in_place for footer in footers) and not self.new_ids_of(split)
 
     def streams(self, splits: Collection[str]) -> dict[str, SplitStream]:
-        """Return the streams of those of `splits` that need ingest, by split."""
+        """Return a stream for each of `splits` that needs ingest, by split."""
         return {
             name: self._stream(name) for name in self.listing.splits if name in splits and not self.is_in_place(name)
         }
@@ -223,27 +223,25 @@ def _existing(types: pa.Schema, columns: Collection[str] | None) -> list[str]:
 
 
 class RowsOnDemand:
-    """Rows of a source split from which a dataset was made. Only files with requested rows are ingested.
+    """Rows of a finished dataset's source split. Only files with requested rows are ingested.
 
     `source_rows`: rows of each of S files when the dataset was made, int64 [S]. `is_longer`: ignore files added since
     then. Raises: FingerprintMismatchError if the number of files differs.
     """
 
-    def __init__(
-        self, source: OpenedSource, source_split: str, source_rows: np.ndarray, *, is_longer: bool = False
-    ) -> None:
+    def __init__(self, source: OpenedSource, split: str, source_rows: np.ndarray, *, is_longer: bool = False) -> None:
         folder = tempfile.mkdtemp(prefix="prep-tfrecords-")
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-        self._source, self._split, self._rows = source, source_split, source_rows
-        self._ingest = IngestSource(streams=source.streams([source_split]), folder=folder)
-        self._files: Sequence[DataFile | None] = source.listing.splits[source_split]
-        if (stream := self._ingest.streams.get(source_split)) and not stream.shard_files:
+        self._source, self._split, self._rows = source, split, source_rows
+        self._ingest = IngestSource(streams=source.streams([split]), folder=folder)
+        self._files: Sequence[DataFile | None] = source.listing.splits[split]
+        if (stream := self._ingest.streams.get(split)) and not stream.shard_files:
             self._files = [None] * stream.num_shards
         if is_longer:
             self._files = self._files[: len(source_rows)]
         if len(self._files) != len(source_rows):
             raise FingerprintMismatchError(
-                f"split {source_split!r}: {some(len(self._files), 'file')}, expected {len(source_rows):,}",
+                f"split {split!r}: {some(len(self._files), 'file')}, expected {len(source_rows):,}",
                 remedy="install the package versions that made the dataset, or build it again with --overwrite",
             )
         self._ends = np.cumsum(source_rows)

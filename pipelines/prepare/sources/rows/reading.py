@@ -127,20 +127,18 @@ class RowReader:
         for first, batch in row_groups.read_rows(pieces, stored, types=self.types, addresses=self.addresses):
             yield first, self._marked(first, batch, columns, wanted)
 
-    def _marked(
-        self, first: int, batch: pa.RecordBatch, columns: Sequence[str], wanted: Sequence[str]
-    ) -> pa.RecordBatch:
+    def _marked(self, row: int, batch: pa.RecordBatch, columns: Sequence[str], wanted: Sequence[str]) -> pa.RecordBatch:
         if self.is_plain:
             return batch
         reasons = np.full(batch.num_rows, "", object)
         if self.functions is not None:
-            where = describe_rows(first, batch.num_rows, split=self.split)
+            where = describe_rows(row, batch.num_rows, split=self.split)
             batch, reasons = self.functions.apply(batch, wanted, where=where)
         if self.hold_out is not None:
             # Filtered rows, now null, count as filtered only in the original split.
             reasons = np.where((reasons == "") | self.hold_out.held_out, self.hold_out.reasons(batch), reasons)
         if self.decided is not None:
-            reasons = np.where(reasons == "", self.decided.reasons(first, batch.num_rows), reasons)
+            reasons = np.where(reasons == "", self.decided.reasons(row, batch.num_rows), reasons)
         return with_reasons(batch.select(list(columns)), reasons)
 
 
@@ -174,11 +172,7 @@ class SplitSource:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Source:
-    """Dataset with located rows.
-
-    `splits`: splits of the output. `all_splits`, `columns`: splits of the source, and their columns. `identity`: see
-    `SourceListing`.
-    """
+    """Dataset with located rows. `splits`: splits of the output. `all_splits`, `columns`: of the source's splits."""
 
     splits: Mapping[str, SplitSource]
     all_splits: Mapping[str, SplitSource]

@@ -145,10 +145,8 @@ def _slices(spec: str, lengths: Mapping[str, int]) -> tuple[str, tuple[Range, ..
         raise SplitNotFoundError(f"--split {spec!r}: {first_line(error)}", remedy=remedy) from error
     source_splits = sorted({part.splitname for part in parts})
     if len(source_splits) > 1:
-        raise SplitNotFoundError(
-            f"--split {spec!r} joins the splits {', '.join(source_splits)}, expected parts of one split",
-            remedy="give --split once for each split",
-        )
+        cause = f"--split {spec!r} joins the splits {', '.join(source_splits)}, expected parts of one split"
+        raise SplitNotFoundError(cause, remedy="give --split once for each split")
     return source_splits[0], _filled([(part.from_, part.to) for part in parts])
 
 
@@ -163,10 +161,7 @@ def _filled(ranges: Sequence[Range], *, limit: int | None = None) -> tuple[Range
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HoldOut:
-    """Held-out split `name`, with the rows of `from_split` that have a hash in [low, high).
-
-    `by`: the column to hash, None for the columns that become tokens.
-    """
+    """Held-out split: rows of `from_split` with a hash in [low, high). `by`: hashed column, None for tokenized ones."""
 
     name: str
     from_split: str
@@ -190,7 +185,7 @@ class HoldOut:
 def resolve_hold_outs(
     options: Sequence[HoldOutOption], splits: Mapping[str, SplitSource], *, by: str | None = None
 ) -> tuple[HoldOut, ...]:
-    """Return the held-out splits, with disjoint ranges of hashes in those of `splits` that they take rows from.
+    """Return the held-out splits. Splits that take rows from the same one of `splits` have disjoint ranges of hashes.
 
     `by`: see `HoldOut`. Raises: ConfigError if a name is taken, or a split has too few rows; SplitNotFoundError if the
     split to take rows from doesn't exist, or can't be guessed.

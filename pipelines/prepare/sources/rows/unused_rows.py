@@ -103,7 +103,7 @@ def without_reasons(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RejectedRow:
-    """Row that can't be used. `row`: its number in the split. `detail`: what exactly is wrong, or ''."""
+    """Row that can't be used. `row`: its number in the split."""
 
     row: Count
     reason: str
@@ -125,10 +125,7 @@ def remedy_of(reasons: Mapping[str, int]) -> str | None:
 
 
 def split_reasons(reasons: np.ndarray) -> tuple[dict[str, int], list[int]]:
-    """Return the number of filtered rows by reason, and the sorted indices of rejected rows.
-
-    `reasons`: why each of N rows is left out, str objects [N], '' for used rows.
-    """
+    """Return counts of filtered rows by reason, and sorted indices of rejected rows. `reasons`: '' for used rows."""
     masks = {reason: reasons == reason for reason in np.unique(reasons[reasons != ""].astype(str)).tolist()}
     filtered = {reason: int(mask.sum()) for reason, mask in masks.items() if is_filtered(reason)}
     rejected = [np.flatnonzero(mask) for reason, mask in masks.items() if not is_filtered(reason)]

@@ -4,7 +4,7 @@ A map returns a table with as many rows as it gets, a filter returns one bool pe
 only on that row, because the machine and the plan determine which rows a call receives.
 
 A ready function (in `pipelines.filters`) is identified by its version, others by their module's text, which is executed
-under a unique name. For a notebook or script, this text is the function and the imports that it uses.
+under a unique name.
 """
 
 import ast
@@ -64,10 +64,7 @@ class UserFunction:
         return f"--{self.kind} {self.spec}"
 
     def identity(self) -> dict[str, str]:
-        """Return the function's entry in fingerprint and manifest.
-
-        Raises: ConfigError if a package that the function needs is not installed.
-        """
+        """Return the entry in fingerprint and manifest. Raises: ConfigError if a needed package is not installed."""
         if self.called.is_ready:
             return {self.kind: self.spec, "version": filters.version(self.called.name)}
         return {self.kind: self.spec, "module_sha256": self.digest}
@@ -75,9 +72,6 @@ class UserFunction:
     @property
     def digest(self) -> str:
         return hashlib.sha256(self.source.encode("utf-8", "surrogatepass")).hexdigest()
-
-    def to_json(self) -> dict[str, str]:
-        return dataclasses.asdict(self)
 
 
 def locate(options: Sequence[FunctionOption]) -> tuple[UserFunction, ...]:
@@ -92,15 +86,14 @@ def locate(options: Sequence[FunctionOption]) -> tuple[UserFunction, ...]:
                 "are stored with the dataset",
                 remedy="let the function read the credential from an environment variable",
             )
+    located = ((option, *_read_module(option)) for option in options)
     return tuple(
-        UserFunction(kind=option.kind, spec=option.spec, source=source, path=path)
-        for option in options
-        for source, path in [(option.source, "<notebook>") if option.source is not None else _read_module(option)]
+        UserFunction(kind=option.kind, spec=option.spec, source=text, path=path) for option, text, path in located
     )
 
 
 def restore(stored: Any, *, expected: Sequence[Mapping[str, str]], where: str) -> tuple[UserFunction, ...]:
-    """Return the functions that `stored`, a list from `UserFunction.to_json` in the file `where`, describes.
+    """Return the functions in `stored`, a list of JSON objects from the file `where`.
 
     Raises: FormatError unless they have the identities `expected`; ConfigError if only a version differs.
     """
@@ -110,7 +103,7 @@ def restore(stored: Any, *, expected: Sequence[Mapping[str, str]], where: str) -
             FunctionOption(kind=function.kind, spec=function.spec)
         identities = [function.identity() for function in functions]
         mine, theirs = ([{**entry, "version": ""} for entry in entries] for entries in (identities, expected))
-        is_right = mine == theirs and [function.to_json() for function in functions] == stored
+        is_right = mine == theirs and list(map(dataclasses.asdict, functions)) == stored
     except (*WRONG, PrepError):
         is_right = False
     if not is_right:
@@ -239,6 +232,8 @@ def load(function: UserFunction) -> Callable[[pa.Table], Any]:
 
 
 def _read_module(option: FunctionOption) -> tuple[str, str]:
+    if option.source is not None:
+        return option.source, "<notebook>"
     if CalledFunction.of(option.spec).is_ready:
         return "", str(filters.__file__)
     name = CalledFunction.of(option.spec).module

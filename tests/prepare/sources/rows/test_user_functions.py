@@ -1,5 +1,6 @@
 """The user's functions: lookup, pinned properties, and allowed results."""
 
+import dataclasses
 import json
 import os
 import pickle
@@ -110,7 +111,7 @@ class TestPinning:
     def test_stored_functions_come_back(self) -> None:
         write(UPPER + LONG)
         found = find(("map", "clean:upper"), ("filter", "clean:long"))
-        stored = json.loads(json.dumps([function.to_json() for function in found]))
+        stored = json.loads(json.dumps([dataclasses.asdict(function) for function in found]))
         again = user_functions.restore(
             stored, expected=[function.identity() for function in found], where="source.json"
         )
@@ -119,7 +120,7 @@ class TestPinning:
     @pytest.mark.parametrize("damage", [[], None, 3, [{}], [3], "source", "spec"])
     def test_stored_functions_that_are_not_those_of_the_manifest(self, damage: Any) -> None:
         function = one("map", "return t")
-        stored = [{**function.to_json(), damage: "x:y"}] if isinstance(damage, str) else damage
+        stored = [{**dataclasses.asdict(function), damage: "x:y"}] if isinstance(damage, str) else damage
         with refused(FormatError, "source.json", "--map clean:f"):
             user_functions.restore(stored, expected=[function.identity()], where="source.json")
 
