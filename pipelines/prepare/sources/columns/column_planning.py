@@ -171,8 +171,8 @@ def _missing_remedy(missing: Sequence[str], *, schema: pa.Schema, kind: str, of_
 
 def _same(plan_of: Callable[[str, Columns], Plan], column: str, columns: Mapping[str, Columns]) -> Plan:
     (first, plan), *others = ((split, plan_of(column, known)) for split, known in columns.items())
-    for split, other in others:
-        if other != plan:
+    for split, split_plan in others:
+        if split_plan != plan:
             texts = [columns[name][column].text for name in (first, split)]
             raise ColumnError(
                 f"column {column!r} is {texts[0]} in split {first!r}, but {texts[1]} in split {split!r}, expected the "

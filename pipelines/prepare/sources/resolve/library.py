@@ -212,9 +212,9 @@ def _explained(error: Exception, remedy: str, reader: str) -> tuple[str, str]:
         add = "add names to the header, or add --source-option index_col=0 to omit the first cell of each row"
         return "rows have more cells than the header has names", add
     if uneven := re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", str(error)):
-        expected, line, seen = map(int, uneven.groups())
+        expected, line, num_cells = map(int, uneven.groups())
         return (
-            f"line {line:,} has {seen} cells, expected {expected} as in the lines before it",
+            f"line {line:,} has {num_cells} cells, expected {expected} as in the lines before it",
             "remove delimiters from the ends of rows, and put quotes around cells that contain a delimiter",
         )
     return f"cannot be read: {first_line(error)}", remedy
