@@ -143,16 +143,13 @@ def with_names(plan: LabelPlan, *, source: Source) -> LabelPlan:
 
 
 def _notes_on(names: Sequence[str]) -> Iterator[str]:
+    are_ids = all(name.strip().isdecimal() for name in names)
     if all(re.fullmatch(r"\s*\[.*\]\s*", name, re.DOTALL) for name in names) and names:
         yield (
             f"its labels are lists written as text, such as {names[0]!r}, so each distinct list is one class; for "
             "several classes per row, parse the lists with a --map, or store the column in JSON or Parquet"
         )
-    elif (
-        names
-        and all(re.fullmatch(_NUMBER, name) for name in names)
-        and not all(name.strip().isdecimal() for name in names)
-    ):
+    elif all(re.fullmatch(_NUMBER, name) for name in names) and not are_ids:
         yield (
             f"its labels are numbers written as text, such as {names[0]!r}, so each distinct number is a class; "
             "to predict numbers, convert the column with a --map"

@@ -104,7 +104,10 @@ def as_source_error(dataset: str) -> Iterator[None]:
     from huggingface_hub import errors
 
     remedies = {
-        errors.GatedRepoError: ("gated, and you have no access", "ask for access on its page, then set HF_TOKEN"),
+        errors.GatedRepoError: (
+            "this dataset is gated, and you have no access",
+            "ask for access on its page, then set HF_TOKEN",
+        ),
         errors.RevisionNotFoundError: ("no such revision", "give a branch, tag or commit of the dataset as --revision"),
         errors.RepositoryNotFoundError: (_NO_SUCH, "check the spelling; for a private dataset set HF_TOKEN"),
         errors.HFValidationError: (_NO_SUCH, "check the spelling"),

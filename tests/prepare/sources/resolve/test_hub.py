@@ -224,7 +224,7 @@ def test_a_hub_that_is_overloaded_is_waited_for(online: Answers) -> None:
     [
         ("me/good revision=nope", "me/good: no such revision", "--revision"),
         ("me/missing", "me/missing: no such dataset", "for a private dataset set HF_TOKEN"),
-        ("me/gated", "me/gated: gated, and you have no access", "ask for access on its page"),
+        ("me/gated", "me/gated: this dataset is gated", "ask for access on its page"),
         (
             "me/broken",
             "me/broken: the Hub answered with an error (Server error '500",
