@@ -1,4 +1,4 @@
-"""Read bucketed datasets, which have rows of several lengths. All rows of a batch have the same, static length.
+"""Read datasets with rows of several lengths. All rows of a batch have the same length, which is static.
 
     data = reader.open(root)                                  built with --bucket-lengths 64,128,256
     train = buckets.read(data, "train", tokens_per_batch=65_536, replicas=8, seed=0)
@@ -53,11 +53,13 @@ def read(
 ) -> Buckets:
     """Return the batches of a split with rows of several lengths.
 
+    Give either `global_batch_size` or `tokens_per_batch`. Arguments without a description are as in
+    `reader.Data.input_fn`.
+
     Args:
         global_batch_size: number of rows per step over all replicas, for every length.
-        tokens_per_batch: instead, the maximum number of tokens per step over all replicas, including padding.
+        tokens_per_batch: maximum number of tokens per step over all replicas, including padding.
         replicas: the strategy's `num_replicas_in_sync`.
-        seed: this and all further arguments are as in `reader.Data.input_fn`.
 
     Raises:
         ReaderError: all rows have one length, the split is missing or empty, or replicas cannot share a batch equally.
@@ -90,10 +92,11 @@ def read(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Buckets:
-    """Batches of rows of several lengths, made by `read`.
+    """Batches of a split with rows of several lengths, made by `read`.
 
-    parts, batch_rows: the dataset and the number of rows in a batch, by row length.
-    options: further arguments of `reader.Data.input_fn`.
+    parts: datasets by row length; each has only the rows of that length.
+    batch_rows: number of rows in a batch, by row length.
+    options: other arguments of `reader.Data.input_fn`.
     """
 
     parts: Mapping[int, Data]
@@ -105,17 +108,17 @@ class Buckets:
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """Row lengths in the split, ascending."""
+        """Row lengths in tokens, ascending."""
         return tuple(self.parts)
 
     def rows(self, length: int) -> int:
-        """Return the number of rows in a batch. Raises: ReaderError if no rows have this length."""
+        """Return the number of rows in a batch of this row length. Raises: ReaderError if no row has it."""
         self._part(length)
         return self.batch_rows[length]
 
     @property
     def steps_per_epoch(self) -> int:
-        """Steps per pass over the examples: exact in evaluation; in training an average, at least 1."""
+        """Number of batches per pass over the examples: exact in evaluation; in training an average, at least 1."""
         if not self.training:
             return sum(self._evaluation_steps)
         return max(1, round(sum(data.num_examples(self.split) / self.rows(at) for at, data in self.parts.items())))
@@ -123,9 +126,9 @@ class Buckets:
     def input_fn(
         self, length: int, *, start_step: SupportsIndex = 0
     ) -> Callable[[tf.distribute.InputContext], tf.data.Dataset]:
-        """Return the input function for rows of one length, from step `start_step` of the schedule on.
+        """Return an input function for the batches of one row length, as `reader.Data.input_fn`.
 
-        Raises: as `rows` and `reader.Data.input_fn`.
+        It skips the batches of that length in the first `start_step` steps of `schedule`.
         """
         data = self._part(length)
         return data.input_fn(
@@ -143,13 +146,13 @@ class Buckets:
         if not self.training:
             yield from np.repeat(self.lengths, self._evaluation_steps)[first:].tolist()
             return
-        number, within = self._rounds.locate(first)
-        yield from (self.lengths[at] for at in self._order(number)[within:].tolist())
-        for later in itertools.count(number + 1):
-            yield from (self.lengths[at] for at in self._order(later).tolist())
+        begun, within = self._rounds.locate(first)
+        for number in itertools.count(begun):
+            order = self._order(number)[within if number == begun else 0 :]
+            yield from (self.lengths[at] for at in order.tolist())
 
     def steps_before(self, step: SupportsIndex) -> dict[int, int]:
-        """Return the number of batches of each row length in the first `step` steps."""
+        """Return how many of the first `step` batches in `schedule` have each row length."""
         last = host_plan.whole_step(step)
         if not self.training:
             edges = np.cumsum([0, *self._evaluation_steps])
@@ -161,7 +164,7 @@ class Buckets:
         return dict(zip(self.lengths, counts.tolist(), strict=True))
 
     def dataset(self, *, start_step: SupportsIndex = 0) -> tf.data.Dataset:
-        """Return the scheduled batches as one dataset, for Keras in one process. Its shapes have row length None."""
+        """Return all batches in the order of `schedule`, for Keras in one process. Static shapes are [None, None]."""
         step = host_plan.whole_step(start_step)
         here = tf.distribute.InputContext(num_input_pipelines=1, num_replicas_in_sync=1)
         streams = [self.input_fn(length, start_step=step)(here) for length in self.lengths]
@@ -210,10 +213,10 @@ class Buckets:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rounds:
-    """Arithmetic of training rounds. `rows`, `batch_rows`: rows of each length, in all and per batch.
+    """Numbers of batches in rounds of training. A round is one pass over all rows, with batches in random order.
 
-    A round is one pass over all rows, with its batches in random order. A pass is seldom a whole number of batches, so
-    the first r rounds have floor(r * rows / batch_rows) batches of a length.
+    A pass is seldom a whole number of batches, so the first r rounds have floor(r * rows / batch_rows) batches of a
+    row length. `rows` and `batch_rows` have one entry per length: its rows in the split and in a batch.
     """
 
     rows: tuple[int, ...]
@@ -223,7 +226,7 @@ class Rounds:
         return tuple(number * rows // batch for rows, batch in zip(self.rows, self.batch_rows, strict=True))
 
     def locate(self, step: int) -> tuple[int, int]:
-        """Return the round that contains a step, and the number of earlier steps in it."""
+        """Return the number of the round that contains a step, and the number of earlier steps in the round."""
         number = bisect.bisect_right(range(1 << 62), step, key=lambda past: sum(self.batches_before(past))) - 1
         return number, step - sum(self.batches_before(number))
 

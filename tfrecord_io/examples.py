@@ -72,9 +72,9 @@ def encode(columns: Mapping[str, np.ndarray], schema: Schema) -> Payloads:
 
 
 def decode(payloads: Payloads, schema: Schema, *, place: str) -> dict[str, np.ndarray]:
-    """Decode N records into arrays [N, *shape] of int64 or float32; for text and bytes, object arrays [N].
+    """Decode N Examples into arrays by feature name: [N, *shape] of int64 or float32; objects [N] for text and bytes.
 
-    Raises: CorruptRecordError if a record is damaged. The message names `place` and the first damaged record.
+    `place`: the file, for error messages. Raises: CorruptRecordError for the first damaged Example.
     """
     least = sum(feature.num_values * _LEAST_BYTES.get(feature.dtype, 0) for feature in schema.features)
     sizes_N = np.diff(payloads.offsets)

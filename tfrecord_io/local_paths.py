@@ -1,4 +1,4 @@
-"""Resolve local paths, and check files from a stranger before they are copied into the output."""
+"""Resolve local paths, and check that files of a tokenizer expose no other files when they are copied."""
 
 import json
 import os
@@ -23,7 +23,7 @@ _TEXTS = re.compile(r"chat_template|name_or_path|special_tokens_map_file|added_t
 def local_path(name: str) -> str | None:
     """Return the absolute path of a local file or folder, or None for an address such as gs://bucket/out.
 
-    Resolves `~`, `.` and empty parts, but keeps `..`, since the part before it may be a link.
+    `..` stays in the path, since the part before it may be a link.
     """
     for scheme in _SCHEMES:
         name = name.removeprefix(scheme)
@@ -35,7 +35,7 @@ def is_tokenizers(name: str) -> bool:
 
 
 def require_regular(path: str) -> None:
-    """Raise ReaderError if a local path is no regular file, or is in a linked folder: links may expose other files."""
+    """Raise ReaderError if a local path exists, but is a link, no file, or in a folder that is a link."""
     local = local_path(path)
     if local is None or not os.path.lexists(local):
         return
@@ -47,7 +47,7 @@ def require_regular(path: str) -> None:
 
 
 def file_outside(folder: str) -> str | None:
-    """Describe the first tokenizer setting that names an existing file outside the folder, or return None.
+    """Return a description of a setting in a tokenizer's folder that names an existing file outside, or None.
 
     `transformers` opens such files ("vocab", "merges"), and saves their content with the tokenizer.
     """
@@ -66,7 +66,7 @@ def file_outside(folder: str) -> str | None:
 
 
 def is_inside(path: str, folder: str | os.PathLike[str]) -> bool:
-    """Return whether a path, with links resolved, is inside the folder, or inside `blobs` if this is a Hub cache."""
+    """Return whether a path, with links resolved, is inside `folder`, or inside the `blobs` of its Hub cache."""
     roots = map(os.path.realpath, (folder, os.path.join(folder, "..", "..", "blobs")))
     return any(os.path.commonpath([root, os.path.realpath(path)]) == root for root in roots)
 

@@ -1,8 +1,4 @@
-"""Read and write manifest.json, the commit record of a dataset (docs/format.md).
-
-Equal manifests have equal bytes. `parse` ignores unknown fields of a newer minor version, and rejects a newer major
-version.
-"""
+"""Read and write manifest.json, which describes a finished dataset (docs/format.md)."""
 
 import dataclasses
 import hashlib
@@ -76,29 +72,30 @@ MOST_BYTES = 256 << 20
 _SHARD_BYTES = 200
 
 _UPGRADE = "install a release of prep-tfrecords that reads it"
+_FOLDER = "give the folder that `prep-tfrecords build --output` wrote"
 # Field for the digest of all other fields, known or not.
 _SEAL = "sha256"
 _VERSION = re.compile(r"([0-9]{1,9})\.[0-9]{1,9}\Z")
 
 
 def digest(manifest: Manifest) -> str:
-    """Return the SHA-256 of the manifest's canonical text. Equal datasets have equal digests."""
+    """Return the SHA-256 of the manifest as `dump` writes it. Equal datasets have equal digests."""
     return hashlib.sha256(dump(manifest)).hexdigest()
 
 
 def dump(manifest: Manifest) -> bytes:
-    """Return the canonical UTF-8 JSON: sorted keys, two spaces of indent, and plain lists on one line."""
+    """Return the manifest as UTF-8 JSON: sorted keys, two spaces of indent, and plain lists on one line."""
     document = _to_json(manifest)
     return _canonical({**document, _SEAL: _seal(document)})
 
 
 def has_room(names: Mapping[str, int]) -> bool:
-    """Return whether a manifest is below the size limit. `names`: number of shards by typical name."""
+    """Return whether a manifest would be below the size limit. `names`: numbers of shards, by a typical file name."""
     return sum((len(name) + _SHARD_BYTES) * shards for name, shards in names.items()) < MOST_BYTES
 
 
 def parse(content: bytes | str, *, place: str = FILE_NAME) -> Manifest:
-    """Parse a manifest. Error messages call it `place`.
+    """Parse a manifest. `place`: its path, for error messages. Unknown fields are ignored.
 
     Raises: ManifestError if the text is not a manifest, has a newer major version, or contradicts itself.
     """
@@ -131,33 +128,29 @@ def parse(content: bytes | str, *, place: str = FILE_NAME) -> Manifest:
 def open_manifest(
     folder: str, name: str, *, read: Callable[..., bytes], sizes: Callable[[Collection[str]], Mapping[str, int | None]]
 ) -> Manifest:
-    """Read a folder's manifest, and check the sizes of its shards.
+    """Read manifest `name` of a dataset's folder, and check the sizes of its shards.
 
-    `read(name, most=...)` returns at most `most` bytes of a file. `sizes(names)` returns the size of each file that
-    exists, or None if unknown. Both may raise OSError.
+    `read(name, most=...)` returns at most `most` bytes of a file. `sizes(names)` returns {name: size} of the files that
+    exist; None is an unknown size. Both may raise OSError.
 
     Raises:
         ReaderError: the manifest or a shard is missing, or a shard has a wrong size.
         ManifestError: as `parse`.
     """
-    place, output = f"{folder.rstrip('/')}/{name}", "give the folder that `prep-tfrecords build --output` wrote"
+    place = f"{folder.rstrip('/')}/{name}"
     try:
         manifest = parse(read(name, most=MOST_BYTES + 1), place=place)
         split_of = {shard: name for name, split in manifest.splits.items() for shard in split.columns.name}
         actual = sizes(split_of)
     except FileNotFoundError as error:
-        # Object stores have no folders.
-        no_folder = "://" not in folder and not os.path.isdir(folder)
-        raise ReaderError(
-            f"{folder}: no such folder, expected a finished dataset"
-            if no_folder
-            else f"{place}: no such file, expected the manifest of a finished dataset",
-            remedy=f"{output}; if the build was interrupted, run the same command again to finish it",
-        ) from error
+        cause = f"{place}: no such file, expected the manifest of a finished dataset"
+        if "://" not in folder and not os.path.isdir(folder):  # object stores have no folders
+            cause = f"{folder}: no such folder, expected a finished dataset"
+        remedy = f"{_FOLDER}; if the build was interrupted, run the same command again to finish it"
+        raise ReaderError(cause, remedy=remedy) from error
     except NotADirectoryError as error:
-        raise ReaderError(
-            f"{folder}: not a folder, expected a finished dataset", remedy=f"{output}, not a file inside it"
-        ) from error
+        cause = f"{folder}: not a folder, expected a finished dataset"
+        raise ReaderError(cause, remedy=f"{_FOLDER}, not a file inside it") from error
     except OSError as error:
         raise ReaderError(
             f"{place}: cannot be read ({type(error).__name__}: {without_secrets(str(error))})",
@@ -233,7 +226,7 @@ def _load(content: bytes | str, *, place: str) -> tuple[dict[str, Any], str]:
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise ManifestError(
             f'{place}: not a manifest of this library, expected a JSON object with "format": "{FORMAT}"',
-            remedy="give the folder that `prep-tfrecords build --output` wrote",
+            remedy=_FOLDER,
         )
     return document, seal
 

@@ -6,13 +6,13 @@
     mixed.input_fn("train", global_batch_size=1024, seed=0)       for strategy.distribute_datasets_from_function
     mixed.dataset("train", global_batch_size=1024)                for Keras fit
 
-Rates are proportional to weights, or to (number of examples) ** (1 / temperature). They hold at every step: each
-dataset has supplied its share of the rows so far, to within one row (with several hosts, two rows on each).
-Each dataset has its own epochs and shuffling (by `source_seed`), as if it were read alone.
+Rates are proportional to weights, or to (number of examples) ** (1 / temperature). At every step, each dataset has
+supplied its share of the rows so far, to within one row (with several hosts, two rows on each). Each has its own epochs
+and shuffling, as if it were read alone.
 
-Stages change the weights at global steps, which may add one or two rows to these differences. Each dataset continues
-where it was. Later stages do not affect earlier batches, so a resumed run may change them. In the order of hosts, each
-later stage adds 1 CPU s to the opening of 100 datasets.
+Stages change the weights at global steps, which may add one or two rows to these differences. Later stages do not
+affect earlier batches, so a resumed run may change them. In the order of hosts, each later stage adds 1 CPU s to the
+opening of 100 datasets.
 
 Only training is mixed; evaluate each dataset separately.
 """
@@ -41,14 +41,13 @@ __all__ = ["Mixture", "source_seed"]
 class Mixture(InputFunctions):
     """Several opened datasets, read as one (see `InputFunctions`).
 
-    datasets: the datasets by name. A dataset's order depends on its name.
-    stages: instead of weights: {first step: weights}, from step 0 on. A weight may be 0 in some stages. To combine
-        stages with a temperature, take weights from the `rates` of a mixture with that temperature.
+    datasets: the datasets by name. The order of a dataset's rows depends on its name.
+    weights: relative frequencies of the datasets; by default their numbers of examples.
+    stages: instead of weights, {first step: weights}, from step 0 on. A weight may be 0 in some stages.
+    temperature, maximum: instead of weights, frequencies min(examples, maximum) ** (1 / temperature). To combine them
+        with stages, take weights from the `rates` of a mixture with that temperature.
     most_epochs: maximum number of epochs of some datasets; see `steps` of `input_fn`.
-    temperature, maximum: instead of weights, rates by size (`mixing_plan.rates`). By default, rates are proportional to
-        the numbers of examples.
-    manifest: the merged manifest. Its fingerprint covers only the first stage, since a resumed run may change later
-        stages.
+    manifest: the merged manifest. Its fingerprint does not cover later stages, since a resumed run may change them.
 
     Without `shuffle`, the datasets share the usual number of open shards and the usual window (`Shuffle.shared`).
 
@@ -75,13 +74,13 @@ class Mixture(InputFunctions):
                 )
         weights = self.weights if self.stages is None else self.stages[0]
         rates: dict[str, Any] = {"weights": weights and {name: float(w) for name, w in weights.items()}}
-        for name in ("temperature", "maximum"):
-            rates[name] = None if getattr(self, name) is None else float(getattr(self, name))
+        by_size = {"temperature": self.temperature, "maximum": self.maximum}
+        rates |= {name: None if value is None else float(value) for name, value in by_size.items()}
         object.__setattr__(self, "manifest", common_manifest.merge(self._manifests, rates=rates))
         object.__setattr__(self, "root", " + ".join(data.root for data in self.datasets.values()))
 
     def rates(self, split: str, *, step: int = 0) -> dict[str, float]:
-        """Return each dataset's share of the training rows at a step, 1 in total.
+        """Return each dataset's share of the training rows at a step. Shares add up to 1.
 
         Raises: ReaderError if a dataset has no such split, or the split is empty.
         """
@@ -89,15 +88,15 @@ class Mixture(InputFunctions):
         return dict(stages[max(first for first in stages if first <= step)])
 
     def epochs(self, split: str, *, global_batch_size: int, step: int) -> dict[str, float]:
-        """Return how many epochs of each dataset the first `step` global batches contain. Raises: as `rates`."""
+        """Return the number of epochs of each dataset in the first `step` global batches. Raises: as `rates`."""
         shares = self.describe(split, global_batch_size=global_batch_size, steps=step)
         return {name: share["epochs"] for name, share in shares.items()}
 
     def describe(self, split: str, *, global_batch_size: int, steps: int) -> dict[str, dict[str, float]]:
-        """Return {"rows": ..., "tokens": ..., "epochs": ...} of each dataset in the first `steps` global batches.
+        """Return the numbers of "rows", "tokens" and "epochs" of each dataset in the first `steps` global batches.
 
-        Rows are exact for order="global"; otherwise each host may differ by two rows. Tokens are an estimate from the
-        dataset's mean, without padding. Raises: as `rates`.
+        Rows are exact for order="global"; otherwise each host may differ by two rows. Tokens, without padding, are
+        estimated from the dataset's mean. Raises: as `rates`.
         """
         rows_K = self._schedule(split, global_batch_size).rows_before(steps)
         return {
@@ -110,7 +109,7 @@ class Mixture(InputFunctions):
         }
 
     def tokens_per_example(self, split: str, *, step: int = 0) -> float:
-        """Return the mean number of tokens in a training example at a step, without padding. Raises: as `rates`."""
+        """Return the mean number of tokens, without padding, in a training example at a step. Raises: as `rates`."""
         return math.fsum(
             rate * self.datasets[name].tokens_per_example(split) for name, rate in self.rates(split, step=step).items()
         )

@@ -4,9 +4,8 @@
     data.input_fn("train", global_batch_size=1024, seed=0)        for strategy.distribute_datasets_from_function
     data.dataset("validation", global_batch_size=1024)            for Keras fit and evaluate
 
-Training is endless and shuffled. Equal seeds give equal batches, and `start_step` resumes at any step. Evaluation has
-every example once, in order, then fill rows of weight 0, so that all hosts take the same number of steps. The graph
-runs no Python.
+Training is endless and shuffled; equal seeds give equal batches. Evaluation has every example once, in order, then fill
+rows of weight 0, so that all hosts take the same number of steps. The graph runs no Python.
 
 Without an objective, an element is a dict with static shapes: numeric features, int32 or float32 [B, *shape]; text and
 bytes, string [B], if `keep` names them; `attention_mask`, int32 [B, L], computed if not stored; `example_weight`,
@@ -51,10 +50,8 @@ def open(root: str | os.PathLike[str]) -> Data:
     manifest = manifests.open_manifest(
         folder, name, read=functools.partial(_read, folder), sizes=functools.partial(_sizes, folder)
     )
-    names = {host_plan.WEIGHT}
-    if host_plan.computes_mask(manifest.schema):
-        names.add("attention_mask")
-    if taken := sorted(names & set(manifest.schema.names)):
+    names = (host_plan.WEIGHT, *["attention_mask"] * host_plan.computes_mask(manifest.schema))
+    if taken := [name for name in names if name in manifest.schema.names]:
         raise ReaderError(
             f"{folder}: feature {taken[0]!r} has a name that the reader reserves",
             remedy="build the dataset without this column, or with another name for it",
@@ -73,8 +70,8 @@ class Data(InputFunctions):
         root = self.root if len(self.root) <= 70 else "…" + self.root[-69:]
         splits = ", ".join(f"{name} {split.num_examples:,}" for name, split in self.splits.items())
         features = ", ".join(f"{feature.name} {list(feature.shape)}" for feature in self.manifest.schema.features)
-        splits = textwrap.shorten(splits, 50, placeholder=" …")
-        return f"Data({root!r}: {splits} examples; {textwrap.shorten(features, 145, placeholder=' …')})"
+        splits, features = (textwrap.shorten(text, n, placeholder=" …") for text, n in ((splits, 50), (features, 145)))
+        return f"Data({root!r}: {splits} examples; {features})"
 
     def steps_per_epoch(self, split: str, *, global_batch_size: int) -> int:
         """Return the number of whole global batches per epoch, at least 1."""
@@ -86,11 +83,11 @@ class Data(InputFunctions):
         return host_plan.evaluation_steps(self.num_examples(split), global_batch_size=global_batch_size)
 
     def bucket(self, length: int) -> Data:
-        """Return the rows of one length as a dataset. Raises: ManifestError if no row has this length."""
+        """Return the rows of one length in tokens as a dataset. Raises: ManifestError if no row has it."""
         return Data(root=self.root, manifest=self.manifest.bucket(length))
 
     def source(self, split: str, *, seed: int = 0) -> SplitShards:
-        """Return the shards of a split. `seed` determines the order of their records.
+        """Return the shards of a split. `seed` determines the order of their records in training.
 
         Raises: ReaderError if the split is missing or empty, or has rows of several lengths.
         """

@@ -60,7 +60,7 @@ _WIDE = {"int64": "int32", "uint64": "uint32", "float64": "float32"}
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """A problem at an operation, path or component. If it is not `fatal`, the input works, but slower."""
+    """A problem of a pipeline. `place`: the operation, path or component; not `fatal`: the input works, but slower."""
 
     kind: str
     place: str
@@ -72,7 +72,7 @@ class Finding:
 def check(
     dataset: tf.data.Dataset, *, tpu: Tpu, num_replicas: int = 8, num_hosts: int = 1, batch: Batch = "global"
 ) -> list[Finding]:
-    """Find everything that prevents `dataset` from feeding a TPU, or makes it slow.
+    """Return everything that prevents `dataset` from feeding a TPU, or makes it slow.
 
     Args:
         tpu: "vm" if this program runs on the TPU's hosts, otherwise "node".
@@ -101,11 +101,9 @@ def check_data(
     num_hosts: int = 1,
     **options: Any,
 ) -> list[Finding]:
-    """Build the first host's input on this machine, as a trainer would, and check it.
+    """Build the first host's input on this machine, as a trainer would, and check it. An error becomes a finding.
 
-    Arguments are as in `check` and `Data.input_fn`. An error of the reader becomes a finding.
-
-    Raises: as `check`.
+    Arguments are as in `check` and `Data.input_fn`. Raises: as `check`.
     """
     _check_arguments(tpu=tpu, num_replicas=num_replicas, num_hosts=num_hosts, batch="per_replica")
     place = f"{data.root}, split {split!r}"
@@ -120,7 +118,7 @@ def check_data(
 
 
 def describe(findings: Iterable[Finding]) -> str:
-    """Format findings for people, fatal ones first, each with its remedy."""
+    """Return findings as lines of text, fatal ones first, each with its remedy."""
     ordered = sorted(findings, key=lambda finding: not finding.fatal)
     if not ordered:
         return "ok   the input does not depend on this machine, and every shape is static"
@@ -133,8 +131,7 @@ def describe(findings: Iterable[Finding]) -> str:
 
 def require(findings: Iterable[Finding]) -> None:
     """Raise ReaderError for the first fatal finding, if any."""
-    fatal = [finding for finding in findings if finding.fatal]
-    if fatal:
+    if fatal := [finding for finding in findings if finding.fatal]:
         more = f" (and {len(fatal) - 1} more)" if len(fatal) > 1 else ""
         cause = f"the input cannot feed this TPU{more}: {fatal[0].place}: {fatal[0].problem}"
         raise ReaderError(cause, remedy=fatal[0].remedy)
@@ -169,11 +166,9 @@ def _graph_findings(dataset: tf.data.Dataset, *, remote: bool, gs_only: bool) ->
         )
         return
     graph = tf.compat.v1.GraphDef.FromString(serialized.numpy())
-    functions = [
-        ("", graph.node),
-        *((function.signature.name, function.node_def) for function in graph.library.function),
-    ]
-    nodes = [(scope, node) for scope, of_function in functions for node in of_function]
+    nodes = [("", node) for node in graph.node]
+    for function in graph.library.function:
+        nodes += [(function.signature.name, node) for node in function.node_def]
     yield from _bound_findings(nodes, remote=remote)
     constants = [node.attr["value"].tensor for _, node in nodes if node.op == "Const"]
     num_bytes = sum(constant.ByteSize() for constant in constants)

@@ -1,7 +1,7 @@
-"""Read and write TFRecord shards: framed messages, one after the other (docs/format.md).
+"""Read and write TFRecord files: framed messages, one after the other (docs/format.md).
 
-The crc is CRC-32C (RFC 3720, appendix B.4), masked as in `tensorflow/core/lib/hash/crc32c.h`. If a shard is cut off
-between two records, all crcs are correct; only the manifest's counts detect the cut.
+The crc is CRC-32C (RFC 3720, appendix B.4), masked as in `tensorflow/core/lib/hash/crc32c.h`. It does not detect that a
+file is cut off between two records.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def masked_crc32c(data: Data) -> int:
 
 
 def encode_framed(columns: Mapping[str, np.ndarray], schema: Schema) -> Payloads:
-    """Encode columns like `examples.encode`, and add TFRecord's frames. Raises: as `examples.encode`."""
+    """Serialize rows like `examples.encode`, each in a TFRecord frame. Raises: as `examples.encode`."""
     return Payloads(*encoding.write(columns, schema, framed=True))
 
 
@@ -55,10 +55,10 @@ def read_payloads(
     batch_bytes: int = 8 << 20,
     most_record_bytes: int = MOST_RECORD_BYTES,
 ) -> Iterator[Payloads]:
-    """Read a shard's messages in order, in batches of about `batch_bytes`. Memory does not grow with the shard.
+    """Read the messages of a TFRecord file in order, in batches of about `batch_bytes`.
 
-    `most_record_bytes`: size of the largest record that the schema allows. Error messages name `place`, and count
-    records and bytes from the start of the decompressed shard.
+    Memory does not grow with the file. `most_record_bytes`: size of the largest record that the schema allows. `place`:
+    the file, for error messages, which count records and bytes from the start of the decompressed file.
 
     Raises:
         CorruptRecordError: a frame or the gzip data is damaged, or a record is too large.
@@ -74,7 +74,7 @@ def read_payloads(
 
 
 def check_frames(data: np.ndarray, *, place: str, first_record: int) -> None:
-    """Raise CorruptRecordError for the first damaged frame. The message counts bytes from the start of `data`."""
+    """Raise CorruptRecordError for the first damaged TFRecord frame in `data`, uint8. `place`: the file's name."""
     _take(_as_bytes(data), place=place, record=first_record, last=True)
 
 

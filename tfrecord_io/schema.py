@@ -1,9 +1,7 @@
-"""Describe the features of a dataset: name, dtype, shape, role and meaning.
+"""Describe the features of a dataset: name, dtype, fixed shape, role and meaning.
 
-A schema adds a fixed shape per feature to `tf.train.Example`. `ROLES` defines how features are checked, padded,
-decoded, shown and exported.
-
-Only a feature of role `column` can have dtype `string` (UTF-8 text) or `bytes`: one value per record, in object arrays.
+`ROLES` defines how features are checked, padded, decoded, shown and exported. Only a feature of role `column` can have
+dtype `string` (UTF-8 text) or `bytes`: one value per record, in object arrays.
 """
 
 from __future__ import annotations
@@ -11,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, TypeVar, get_args
 
 from tfrecord_io.errors import SchemaError
@@ -67,7 +65,7 @@ Role = Literal[
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RoleSpec:
-    """Properties of the features with one role.
+    """Properties of all features with the same role.
 
     shape: L and T are the lengths of a row and of a target in tokens, C is a number of classes.
     values: "ids" of the vocabulary, "mask" (0 or 1), "from 0" (numbers of at least 0), or "any".
@@ -221,8 +219,8 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]{0,127}\Z")
 class Feature:
     """A feature of every record. `dtype` is the stored type; `shape` excludes the batch dimension.
 
-    constant: the integer that all values equal, if any, such as 0 for token type ids of single texts; readers need not
-        parse it.
+    constant: an integer that all values equal, such as 0 for token type ids of single texts, or None. Readers need not
+        parse these values.
 
     Raises: SchemaError for an invalid name, dtype, shape, role or constant.
     """
@@ -235,52 +233,49 @@ class Feature:
     constant: int | None = None
 
     def __post_init__(self) -> None:
+        for problem, remedy in self._problems():
+            raise SchemaError(f"feature {self.name!r}: {problem}", remedy=remedy)
+
+    def _problems(self) -> Iterator[tuple[str, str]]:
+        # Only the first counts: later checks rely on earlier ones.
         if not isinstance(self.name, str) or not _NAME.match(self.name):
-            raise SchemaError(
-                f"feature name {self.name!r}: expected a letter or underscore, then letters, digits, '_', '-' or '.'",
-                remedy="rename the column",
-            )
+            problem = "invalid name, expected a letter or underscore, then letters, digits, '_', '-' or '.'"
+            yield problem, "rename the column"
         if self.dtype not in get_args(DType):
-            raise SchemaError(f"feature {self.name!r}: dtype {self.dtype!r}, expected one of {get_args(DType)}")
+            yield f"dtype {self.dtype!r}, expected one of {get_args(DType)}", ""
         if self.is_bytes and (self.shape != () or self.role != "column"):
-            raise SchemaError(
-                f"feature {self.name!r}: dtype {self.dtype} with role {self.role!r} and shape {self.shape!r:.100}, "
-                "expected role 'column' and shape ()"
-            )
+            problem = f"dtype {self.dtype} with role {self.role!r} and shape {self.shape!r:.100}"
+            yield f"{problem}, expected role 'column' and shape ()", ""
         if self.role not in get_args(Role):
-            raise SchemaError(f"feature {self.name!r}: role {self.role!r}, expected one of {get_args(Role)}")
+            yield f"role {self.role!r}, expected one of {get_args(Role)}", ""
         if not isinstance(self.shape, tuple) or not all(type(size) is int and size > 0 for size in self.shape):
-            raise SchemaError(f"feature {self.name!r}: shape {self.shape!r:.100}, expected a tuple of positive sizes")
+            yield f"shape {self.shape!r:.100}, expected a tuple of positive sizes", ""
         if len(self.shape) > _MOST_DIMENSIONS:
-            raise SchemaError(
-                f"feature {self.name!r}: {len(self.shape)} dimensions, expected at most {_MOST_DIMENSIONS}",
-                remedy="leave this column out, or flatten its values",
-            )
+            problem = f"{len(self.shape)} dimensions, expected at most {_MOST_DIMENSIONS}"
+            yield problem, "leave this column out, or flatten its values"
         is_int64 = type(self.constant) is int and -(2**63) <= self.constant < 2**63
         if self.constant is not None and not (is_int64 and self.dtype == "int64"):
-            raise SchemaError(
-                f"feature {self.name!r}: constant {self.constant!r:.100}, expected an int64 value, and dtype int64"
-            )
+            yield f"constant {self.constant!r:.100}, expected an int64 value, and dtype int64", ""
 
     @property
     def is_bytes(self) -> bool:
-        """Return whether the values are text or bytes."""
+        """Whether the values are text or bytes."""
         return self.dtype in ("string", "bytes")
 
     @property
     def array_dtype(self) -> str:
-        """Return the dtype of NumPy arrays of the values."""
+        """Name of the NumPy dtype of arrays of the values."""
         return "object" if self.is_bytes else self.dtype
 
     @property
     def num_values(self) -> int:
-        """Return the number of values in one record, 1 for a scalar."""
+        """Number of values in one record, 1 for a scalar."""
         return math.prod(self.shape)
 
 
 @dataclasses.dataclass(frozen=True)
 class Schema:
-    """Features of a dataset, in the reader's order.
+    """Features of a dataset, in the order of the reader's dicts.
 
     Raises: SchemaError for no features, a repeated name, or more than 2^24 values per record.
     """
@@ -304,7 +299,7 @@ class Schema:
 
     @property
     def most_record_bytes(self) -> int:
-        """Return the maximum size in bytes of a serialized record."""
+        """Maximum size of a serialized record in bytes."""
         names = sum(len(name) + _MOST_FRAMING for name in self.names)
         return names + sum(feature.num_values * _MOST_BYTES[feature.dtype] for feature in self.features)
 
@@ -314,7 +309,7 @@ class Schema:
 
     @property
     def of_bytes(self) -> tuple[str, ...]:
-        """Return the names of the text and bytes features."""
+        """Names of the features of text or bytes."""
         return tuple(feature.name for feature in self.features if feature.is_bytes)
 
     def __getitem__(self, name: str) -> Feature:
@@ -324,7 +319,7 @@ class Schema:
         raise SchemaError(f"no feature {name!r}, expected one of {list(self.names)}")
 
     def with_row_length(self, length: int) -> Schema:
-        """Return the same schema, for rows of `length` tokens."""
+        """Return a schema with other shapes, for rows of `length` tokens."""
         return Schema(
             tuple(
                 dataclasses.replace(feature, shape=(length,)) if feature.role in OF_TOKENS else feature
@@ -338,24 +333,24 @@ class Schema:
 
     @property
     def token_features(self) -> tuple[Feature, ...]:
-        """Return the features that contain token ids."""
+        """Features that contain token ids."""
         return tuple(feature for feature in self.features if feature.role in TOKEN_IDS)
 
     @property
     def row_ids(self) -> Feature | None:
-        """Return the first feature of token ids [L], or None."""
+        """First feature that contains a row's token ids, or None."""
         return next((feature for feature in self.token_features if feature.role in OF_TOKENS), None)
 
     def ids_of(self, side: Side) -> Feature | None:
-        """Return the feature with the token ids of `side`, or None."""
+        """Return the feature with the ids of one token sequence of a row, or None."""
         return self._of_side(side, lambda spec: spec.values == "ids")
 
     def mask_of(self, side: Side) -> Feature | None:
-        """Return the feature that is 1 on the tokens of `side` and 0 on padding, or None if none is stored."""
+        """Return the feature that is 1 on the tokens of `side` and 0 on padding, or None."""
         return self._of_side(side, lambda spec: spec.values == "mask" and spec.marks_tokens)
 
     def loss_mask_of(self, side: Side) -> Feature | None:
-        """Return the feature that is 1 on the tokens of `side` to learn, or None."""
+        """Return the feature that is 1 on those tokens of `side` that a model learns, or None."""
         return self._of_side(side, lambda spec: spec.marks_learned)
 
     def _of_side(self, side: Side, fits: Callable[[RoleSpec], bool]) -> Feature | None:
@@ -363,6 +358,6 @@ class Schema:
         return next((feature for feature, spec in specs if spec.side == side and fits(spec)), None)
 
     def values(self, columns: Mapping[str, Values], role: Role) -> Values | None:
-        """Return the entry of `columns` for the first feature with this role, or None."""
+        """Return the entry of `columns`, by feature name, of the first feature with this role, or None."""
         feature = self.with_role(role)
         return None if feature is None else columns[feature.name]

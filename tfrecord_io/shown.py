@@ -1,7 +1,7 @@
 """Format text for messages, without secrets and invisible characters.
 
 Secrets are recognized by form: the user, password and query of an address, values with a name such as `password`, and
-tokens of known services. A secret that looks like an ordinary word is not recognized.
+tokens of known services.
 """
 
 import html
@@ -46,7 +46,7 @@ def without_secrets(text: str) -> str:
 
 
 def without_access(address: str) -> str:
-    """Remove the user, password and query from an address. Local paths stay unchanged."""
+    """Return an address without user, password and query. Local paths stay unchanged."""
     if "://" not in address:
         return address
     address = _USER.sub(r"\1", address)
@@ -60,7 +60,7 @@ def is_web(address: str) -> bool:
 
 
 def visible(text: str, *, lines: bool = False) -> str:
-    r"""Escape control characters, such as `\x1b` and `\n`. With `lines`, keep line ends."""
+    r"""Return a text with escaped control characters, such as `\x1b` and `\n`. With `lines`, keep line ends."""
     controls = _CONTROL_IN_LINES if lines else _CONTROL
     return controls.sub(lambda match: match[0].encode("unicode_escape", "surrogatepass").decode(), text)
 
@@ -71,12 +71,12 @@ def bounded(text: str) -> str:
 
 
 def visible_line(text: str) -> str:
-    """Return the text as one line, without secrets or control characters."""
+    """Return a text as one line, without secrets or control characters."""
     return visible(" ".join(without_secrets(text).split()))
 
 
 def some(number: int, noun: str) -> str:
-    """Return a number with its noun: 1 shard, 3 shards."""
+    """Return a number with a noun in singular or plural: 1 shard, 3 shards."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
@@ -108,11 +108,11 @@ def first_line(error: BaseException) -> str:
 
 def cause_without_secrets(error: BaseException) -> BaseException | None:
     """Return `error` for `raise ... from`, or None if it or one of its causes contains a secret."""
-    seen: list[BaseException] = []
+    causes: list[BaseException] = []
     cause: BaseException | None = error
-    while cause is not None and cause not in seen:  # causes may form a cycle
+    while cause is not None and cause not in causes:  # causes may form a cycle
         if without_secrets(str(cause)) != str(cause):
             return None
-        seen.append(cause)
+        causes.append(cause)
         cause = cause.__cause__ or cause.__context__
     return error

@@ -28,12 +28,12 @@ class Decoder:
         self._places = [(feature, starts[feature.name]) for feature in schema.features]
 
     def read(self, data: np.ndarray, begins_N: np.ndarray, ends_N: np.ndarray) -> tuple[int, dict[str, np.ndarray]]:
-        """Decode records into one array per feature. Record n is data[begins_N[n] : ends_N[n]].
+        """Decode N serialized Examples. Example n is data[begins_N[n] : ends_N[n]]; `data` is uint8.
 
-        The arguments must be read-only (see `kernels.frozen`).
+        All arguments must be read-only (see `kernels.frozen`).
 
-        Returns: the number of records before the first damaged one; and int64, float32 or object arrays [N, *shape] by
-            feature name, empty if a record is damaged.
+        Returns: the number of Examples before the first damaged one; and arrays [N, *shape] of int64, float32 or
+            objects by feature name, an empty dict if an Example is damaged.
         """
         num_rows = len(begins_N)
         ints, floats = np.empty(num_rows * self._num_ints, np.int64), np.empty(num_rows * self._num_floats, np.float32)
@@ -60,7 +60,7 @@ class Decoder:
 
 
 def damage(record: bytes, schema: Schema) -> str:
-    """Describe the damage in a serialized Example and its position, or return "" if there is none."""
+    """Return a description of the first damage in a serialized Example, with its position, or "" if undamaged."""
     data = frozen(np.frombuffer(record, np.uint8))
     position, end = _take_size(data, 0, 0x0A, len(data))
     if position < 0 or end != len(data):

@@ -30,15 +30,15 @@ _TAKEN: dict[str, dict[str, Any]] = {
 
 
 def in_order(schema: Schema) -> list[Feature]:
-    """Return the features in record order: by the bytes of their names, but `text_pair` before `text`.
+    """Return a schema's features in the order of the written records: by the bytes of their names.
 
-    A name precedes its prefixes, as in protobuf's Python runtime (upb). Readers accept any order.
+    A name comes before its prefixes (`text_pair` before `text`), as in protobuf's Python runtime (upb).
     """
     return sorted(schema.features, key=lambda feature: feature.name.encode() + b"\xff")
 
 
 def key(feature: Feature) -> bytes:
-    """Return the constant bytes of a feature's entries: the key's tag, size and name; the value's tag."""
+    """Return the bytes that all entries of a feature share: tag, size and name of the key, and tag of the value."""
     name = feature.name.encode()
     size = [len(name)] if len(name) < 0x80 else [len(name) & 0x7F | 0x80, len(name) >> 7]  # names have up to 128 bytes
     return bytes([0x0A, *size]) + name + b"\x12"
@@ -52,7 +52,10 @@ class _Packed(NamedTuple):
 
 
 def write(columns: Mapping[str, np.ndarray], schema: Schema, *, framed: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Encode N rows as records, or frames if `framed`. Return the bytes and the records' offsets, int64 [N + 1]."""
+    """Serialize N rows as Examples, `framed` or not as TFRecord frames. `columns`: as in `examples.encode`.
+
+    Returns: all bytes, uint8; and offsets, int64 [N + 1]: row n is bytes[offsets[n] : offsets[n + 1]].
+    """
     if columns.keys() != set(schema.names):
         missing, unknown = sorted(set(schema.names) - set(columns)), sorted(set(columns) - set(schema.names))
         raise SchemaError(f"features: {missing} missing, {unknown} unknown, expected {list(schema.names)}")
@@ -65,7 +68,7 @@ def write(columns: Mapping[str, np.ndarray], schema: Schema, *, framed: bool) ->
         if isinstance(values, _Packed):
             payloads_N[:] = values.sizes_N
         else:
-            count_bytes(values, payloads_N)
+            _count_bytes(values, payloads_N)
     offsets = np.zeros(num_rows + 1, np.int64)
     _place_records(payloads_FN, key_sizes_F, framed, places_FN, offsets)
     out = np.empty(int(offsets[-1]), np.uint8)
@@ -75,7 +78,7 @@ def write(columns: Mapping[str, np.ndarray], schema: Schema, *, framed: bool) ->
         if isinstance(values, _Packed):
             _put_pieces(out, places_N, payloads_N, values.data)
         else:
-            put_ints(out, places_N, values)
+            _put_ints(out, places_N, values)
     if framed:
         put_frames(out, offsets)
     return out, offsets
@@ -145,8 +148,7 @@ def _put_varint(out: np.ndarray, position: int, value: int) -> int:
 
 
 @jit
-def count_bytes(values_NL: np.ndarray, payloads_N: np.ndarray) -> None:
-    """Set `payloads_N` to each row's number of bytes as varints."""
+def _count_bytes(values_NL: np.ndarray, payloads_N: np.ndarray) -> None:
     length = np.uint64(values_NL.shape[1])
     for row in range(len(payloads_N)):
         size = np.int64(length)
@@ -210,11 +212,8 @@ def _put_heads(out: np.ndarray, places_N: np.ndarray, payloads_N: np.ndarray, ke
 
 
 @jit
-def put_ints(out: np.ndarray, places_N: np.ndarray, values_NL: np.ndarray) -> None:
-    """Write each row of int32 or int64 values as varints, from the row's place on.
-
-    Writing whole words instead of single bytes would save 1 ns per token of 2 or 3 bytes, 2 % of a build.
-    """
+def _put_ints(out: np.ndarray, places_N: np.ndarray, values_NL: np.ndarray) -> None:
+    # Writing whole words instead of single bytes would save 1 ns per token of 2 or 3 bytes, 2 % of a build.
     for row in range(len(places_N)):
         at = np.uint64(places_N[row])
         for column in range(values_NL.shape[1]):

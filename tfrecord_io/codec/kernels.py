@@ -1,4 +1,4 @@
-"""Shared kernels (compiled loops): loads, stores, crc32c and TFRecord frames.
+"""Loops compiled by Numba (kernels): loads, stores, CRC-32C and TFRecord frames.
 
 Kernels release the GIL, don't check bounds and never raise. A kernel returns the position of damage, and slower Python
 code finds the cause. Inputs are read-only, so that each element type is compiled once. Inner loops use unsigned
@@ -23,7 +23,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def jit(function: _Function) -> _Function:
-    """Compile a kernel at its first call, and cache the code."""
+    """Compile a function with Numba at its first call, and cache the machine code on disk."""
     try:
         return numba.njit(nogil=True, cache=True)(function)
     except RuntimeError:  # no cache folder is writable: compile in every process
@@ -40,7 +40,7 @@ def frozen(array: np.ndarray) -> np.ndarray:
 
 @jit
 def load(data: np.ndarray, position: int) -> int:
-    """Load the little-endian uint64 at byte `position`, in a single instruction."""
+    """Return the little-endian uint64 at byte `position` of `data`, uint8. LLVM makes it one instruction."""
     at, word = np.uint64(position), np.uint64(0)
     for k in range(8):
         word |= np.uint64(data[at + np.uint64(k)]) << np.uint64(8 * k)
@@ -108,10 +108,7 @@ _CRC = _crc_tables()
 
 @jit
 def crc32c(data: np.ndarray, start: int, stop: int) -> int:
-    """Return the CRC-32C of data[start:stop], by table lookup.
-
-    The x86 instruction for it would save about 1 % of a build.
-    """
+    """Return the CRC-32C of data[start:stop]; `data` is uint8. The x86 instruction would save about 1 % of a build."""
     at, crc = start, np.uint32(0xFFFFFFFF)
     while at + 8 <= stop:
         word, crc = load(data, at) ^ np.uint64(crc), np.uint32(0)
@@ -125,9 +122,9 @@ def crc32c(data: np.ndarray, start: int, stop: int) -> int:
 
 @jit
 def masked(crc: int) -> int:
-    """Return the masked crc, uint32, as TFRecord stores it.
+    """Mask a CRC-32C, uint64, as TFRecord stores it: rotated right by 15 bits, plus a constant. Return uint32.
 
-    The argument is a crc instead of the data: passing an array takes 31 ns, computing the crc of a size only 5 ns.
+    It takes no data, because passing an array to a kernel takes 31 ns.
     """
     rotated = (crc >> np.uint64(15)) | (crc << np.uint64(17))
     return np.uint32((rotated + np.uint64(0xA282EAD8)) & np.uint64(0xFFFFFFFF))
@@ -144,10 +141,12 @@ def put_frames(out: np.ndarray, offsets: np.ndarray) -> None:
 
 @jit
 def read_frames(data: np.ndarray, out: np.ndarray, offsets: np.ndarray) -> tuple[int, int, bool]:
-    """Read whole frames from `data`, set `offsets`, and copy message i to out[offsets[i] : offsets[i + 1]].
+    """Read TFRecord frames from `data` up to the first damaged or incomplete one.
 
-    Returns: the number of undamaged frames; the position after them; and whether the next frame has a wrong data crc.
-        In that case, its message is in `out`, too.
+    Sets `offsets`, and copies the content of frame i to out[offsets[i] : offsets[i + 1]].
+
+    Returns: the number of undamaged frames; the position after them; and whether the next frame is complete, but its
+        content has a wrong crc. In that case, its content is in `out`, too.
     """
     count, position = 0, np.int64(0)
     offsets[0] = 0
@@ -177,10 +176,11 @@ def find_frames(
     begins_N: np.ndarray,
     ends_N: np.ndarray,
 ) -> int:
-    """Set `begins_N` and `ends_N` to the bounds of N records. Record n is `skips_N[n]` frames after byte `starts_N[n]`.
+    """Find N records among the TFRecord frames in `data`: set `begins_N` and `ends_N` to their bounds in bytes.
 
-    Returns: the first n with a frame that is damaged or extends past byte `stops_N[n]`, or N if there is none. Without
-        `check`, crcs are ignored.
+    Record n is the frame that follows `skips_N[n]` others from byte `starts_N[n]` on. `check`: compare the crcs.
+
+    Returns: the first n with a frame that is damaged or extends past byte `stops_N[n]`, or N if there is none.
     """
     for n in range(len(starts_N)):
         end = starts_N[n] - 4

@@ -1,7 +1,7 @@
 """Validate the JSON files of a dataset, which may be untrusted.
 
-Functions return a valid value and raise ValueError for an invalid one, KeyError for a missing field. Callers catch
-both (`WRONG`) and name the file.
+Functions raise ValueError for an invalid value, KeyError for a missing field. Callers catch both (`WRONG`) and name the
+file.
 """
 
 import collections.abc
@@ -32,7 +32,7 @@ WRONG = (KeyError, ValueError)
 
 
 def load(content: bytes | str) -> Any:
-    """Parse a JSON document. Raises: ValueError for NaN, infinity, or over 50 levels of nesting (callers recurse)."""
+    """Parse JSON. Raises: ValueError if it is invalid, has NaN or infinity, or is nested over 50 levels deep."""
 
     def finite(digits: str) -> float:
         if math.isfinite(number := float(digits)):
@@ -67,7 +67,7 @@ def items(value: Any) -> list[Any]:
 
 
 def text(value: Any, pattern: re.Pattern[str] | None = None) -> str:
-    """Return `value` if it is a string that UTF-8 can encode and that matches the pattern, if any."""
+    """Return `value`. Raises: ValueError if it is not a string of valid Unicode that matches the pattern, if any."""
     string: str = _require(value, str, "a string")
     string.encode()  # raises for a lone surrogate
     if pattern is not None and not pattern.match(string):
@@ -123,15 +123,18 @@ ABSENT = {"json": "absent"}
 
 
 def decoded(hint: Any, value: Any) -> Any:
-    """Convert parsed JSON to type `hint`; `Annotated[type, read]` uses `read`. Only `ABSENT` fields may be missing."""
+    """Convert a value of parsed JSON to type `hint`, such as `tuple[str, ...]` or a dataclass.
+
+    `Annotated[type, read]` calls `read(value)`. Only a dataclass's fields with metadata `ABSENT` may be missing.
+    """
     kind, arguments = get_origin(hint), get_args(hint)
     if kind is Annotated:
         return arguments[1](value)
     if kind is Literal:
         return one_of(value, *arguments)
     if kind in (Union, types.UnionType):
-        others = [kind for kind in arguments if kind is not type(None)]
-        return None if value is None and len(others) < len(arguments) else _first_decoded(others, value)
+        kinds = [kind for kind in arguments if kind is not type(None)]
+        return None if value is None and len(kinds) < len(arguments) else _first_decoded(kinds, value)
     if kind is tuple:
         return tuple(decoded(arguments[0], item) for item in items(value))
     if kind in (dict, collections.abc.Mapping):
@@ -159,7 +162,7 @@ def _first_decoded(hints: list[Any], value: Any) -> Any:
 
 
 def checked(value: Any, needed: Mapping[str, Any], others: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return a JSON object after checking its fields. `needed`: types by name; `others`: those that may be missing."""
+    """Return a JSON object unchanged, after checking the types of its `needed` and, if present, `others` fields."""
     fields = mapping(value)
     for name, hint in {**needed, **(others or {})}.items():
         if name in needed or name in fields:
@@ -168,7 +171,7 @@ def checked(value: Any, needed: Mapping[str, Any], others: Mapping[str, Any] | N
 
 
 def object_of(kind: Any, document: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Convert the fields in `names` to their types in dataclass `kind`, without missing fields."""
+    """Convert the fields `names` of a JSON object to their types in dataclass `kind`. Missing ones are left out."""
     hints = _hints(kind)
     return {name: decoded(hints[name], document[name]) for name in names if name in document}
 

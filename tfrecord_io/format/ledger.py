@@ -1,4 +1,4 @@
-"""Account for all input rows, per shard and per split.
+"""Count all input rows by their use, per shard and per split.
 
     rows_in  =  rows_used  +  rejected by reason  +  filtered by reason
 
@@ -26,15 +26,15 @@ _COUNTED, _COUNTED_BY_KEY = ("rows_in", "rows_used", "tokens_cut"), ("rejected",
 
 
 def is_filtered(reason: str) -> bool:
-    """Return whether rows with this reason were left out on request."""
+    """Return whether this reason for an unused row means that it was left out on request, not unusable."""
     return reason.partition(":")[0] in _FILTERED
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Ledger:
-    """Numbers of input rows, in total and by reason for rejection or filtering.
+    """Numbers of input rows, in total, and by reason if they are unusable (`rejected`) or left out (`filtered`).
 
-    tokens_cut: tokens of used rows that were truncated (`pad`) or left over (`concat`).
+    tokens_cut: number of tokens of used rows that were truncated (`pad`) or left over (`concat`).
     fim: numbers of rows for fill-in-the-middle training, by kind (docs/format.md).
     """
 
@@ -73,14 +73,14 @@ class Ledger:
 
     @classmethod
     def total(cls, ledgers: Iterable[Ledger]) -> Ledger:
-        all_ledgers = tuple(ledgers)
-        sums: dict[str, Any] = {name: sum(getattr(ledger, name) for ledger in all_ledgers) for name in _COUNTED}
+        sums: dict[str, Any] = dict.fromkeys(_COUNTED, 0)
         by_key: dict[str, collections.Counter[str]] = {name: collections.Counter() for name in _COUNTED_BY_KEY}
-        for ledger in all_ledgers:
+        for ledger in ledgers:
+            for name in sums:
+                sums[name] += getattr(ledger, name)
             for name, total in by_key.items():
                 total.update(getattr(ledger, name))
-        sums |= {name: dict(total) for name, total in by_key.items()}
-        return cls(**sums)
+        return cls(**sums, **{name: dict(total) for name, total in by_key.items()})
 
     @property
     def balanced(self) -> bool:
@@ -89,10 +89,10 @@ class Ledger:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Shard:
-    """One file. `num_bytes` and `sha256` describe the file as stored; `num_tokens` excludes padding.
+    """An output file. `num_bytes` and `sha256` describe it as stored; `num_tokens` excludes padding.
 
-    length, task: the row length, and the task that made the file; None if all rows of the dataset have one length.
-    num_unlabelled: number of records with label -1. Comparisons ignore it, because it follows from the file's bytes.
+    length, task: the row length, and the number of the task that made the file; None if all rows have one length.
+    num_unlabelled: number of records with label -1. Comparisons ignore it, because it follows from the bytes.
     """
 
     name: Name
@@ -111,12 +111,12 @@ class Shard:
 
 
 # A shard's fields outside its ledger, and their defaults.
-_OF_SHARD = {each.name: each.default for each in dataclasses.fields(Shard) if each.name != "ledger"}
+_OF_SHARD = {field.name: field.default for field in dataclasses.fields(Shard) if field.name != "ledger"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Shards(Sequence[Shard]):
-    """Shards of a split, as one list per field: a million shards load in seconds."""
+    """Shards of a split as one list per field of `Shard` and its ledger: a million shards load in seconds."""
 
     name: Names
     num_bytes: Counts
@@ -184,7 +184,7 @@ class Shards(Sequence[Shard]):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LabelRange:
-    """Range of integer labels without names. `distinct`: number of different labels, None if unknown."""
+    """Range of integer labels without class names. `distinct`: number of different labels, None if unknown."""
 
     smallest: int
     largest: int
@@ -204,7 +204,7 @@ class LabelRange:
         return f"{values} from {self.smallest} to {self.largest}"
 
     def joined(self, other: LabelRange) -> LabelRange:
-        """Return the range that spans both. Set `distinct` only if one has every integer of the result."""
+        """Return the range of all labels in either range. `distinct` is None unless one has every integer in it."""
         smallest, largest = min(self.smallest, other.smallest), max(self.largest, other.largest)
         whole = LabelRange(smallest=smallest, largest=largest, distinct=largest - smallest + 1)
         return whole if whole in (self, other) else dataclasses.replace(whole, distinct=None)
@@ -212,14 +212,14 @@ class LabelRange:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Split:
-    """Shards of a split, in order. `labels`: their range if they are integers without names, else None."""
+    """Shards of a split, in order. `labels`: the range of integer labels without class names; None for other labels."""
 
     shards: Sequence[Shard]
     labels: LabelRange | None = None
 
     @classmethod
     def from_json(cls, value: Any) -> Split:
-        """Parse a split. Raises: ValueError or KeyError if the JSON is invalid, or contradicts itself."""
+        """Convert a split of a JSON manifest. Raises: ValueError or KeyError if it is invalid or contradicts itself."""
         fields = mapping(value)
         split = cls(shards=decoded(Shards, fields["shards"]), labels=decoded(LabelRange | None, fields.get("labels")))
         for name in ("num_examples", "num_bytes", "num_tokens"):

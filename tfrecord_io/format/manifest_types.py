@@ -26,10 +26,13 @@ _FORMER = re.compile(r"manifest-\d+\.json")
 def shard_name(
     *, name: str, split: str, index: int, count: int, compression: Compression = "none", length: int | None = None
 ) -> str:
-    """Return a name like `NAME-SPLIT-00000-of-00012.tfrecord`, with `-b64` after SPLIT if `length` is 64."""
-    suffix = ".tfrecord.gz" if compression == "gzip" else ".tfrecord"
+    """Return a file name like `NAME-SPLIT-00000-of-00012.tfrecord`, with `-b64` after SPLIT if row `length` is 64."""
     family = "" if length is None else f"-b{length}"
-    return f"{name}-{split}{family}-{index:05d}-of-{count:05d}{suffix}"
+    return f"{name}-{split}{family}-{index:05d}-of-{count:05d}{_suffix(compression)}"
+
+
+def _suffix(compression: Compression) -> str:
+    return ".tfrecord.gz" if compression == "gzip" else ".tfrecord"
 
 
 def former_name(generation: int) -> str:
@@ -38,13 +41,11 @@ def former_name(generation: int) -> str:
 
 
 def folder_and_name(path: str) -> tuple[str, str]:
-    """Return the folder and the manifest's name for a path like `out` or `out/manifest-0.json`."""
+    """Return a dataset's folder and its manifest's file name, for a path like `out` or `out/manifest-0.json`."""
     folder, _, name = path.rpartition("/")
-    return (
-        (folder or path[: -len(name)] or ".", name)
-        if _FORMER.fullmatch(name)
-        else (path.rstrip("/") or "/", "manifest.json")
-    )
+    if _FORMER.fullmatch(name):
+        return folder or path[: -len(name)] or ".", name
+    return path.rstrip("/") or "/", "manifest.json"
 
 
 def _span(value: Any, of: str = "rows of a split") -> tuple[int, int]:
@@ -78,11 +79,11 @@ def _plain(needed: Mapping[str, Any] | None = None, **others: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Generation:
-    """Shards that one build or append added to a dataset.
+    """A build of a dataset, or an append to it.
 
-    fingerprint: a hash of all that determines the shards' bytes.
-    tasks: number of tasks that wrote the shards, by split.
-    rows: the source rows that were read, by split, as ranges [start, stop).
+    fingerprint: a digest of everything that determines the bytes of its shards.
+    tasks: number of tasks that wrote its shards, by split.
+    rows: source rows that it read, by split, as ranges [start, stop).
     """
 
     fingerprint: Fingerprint
@@ -92,7 +93,7 @@ class Generation:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenizerFacts:
-    """Properties of the tokenizer that a trainer needs. Ids of missing special tokens are None.
+    """Properties of a dataset's tokenizer that a trainer needs. Ids of missing special tokens are None.
 
     sentinel_ids: ids of T5's tokens <extra_id_0>, <extra_id_1>, ....
     """
@@ -120,10 +121,7 @@ class TokenizerFacts:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """Everything a reader needs to know of a dataset.
-
-    `generations` is empty before any append.
-    """
+    """Description of a dataset for its readers. `generations` is empty before any append."""
 
     name: Name
     fingerprint: Fingerprint
@@ -154,25 +152,17 @@ class Manifest:
         return tuple(self.layout.get("bucket_lengths", ()))
 
     def bucket(self, length: int) -> Manifest:
-        """Return the manifest of the rows of one length. Raises: ManifestError if no rows have this length."""
+        """Return a manifest with only the shards of one row length. Raises: ManifestError if no rows have it."""
         if length not in self.bucket_lengths:
             raise ManifestError(f"no rows of length {length}, expected one of {list(self.bucket_lengths)}")
         plain = {name: value for name, value in self.layout.items() if name != "bucket_lengths"}
-        splits = {
-            name: dataclasses.replace(
-                split,
-                shards=tuple(
-                    dataclasses.replace(shard, length=None, task=None)
-                    for shard in split.shards
-                    if shard.length == length
-                ),
-            )
-            for name, split in self.splits.items()
-        }
-        schema = self.schema.with_row_length(length)
-        return dataclasses.replace(
-            self, schema=schema, layout={**plain, "max_length": length}, splits=splits, generations=()
-        )
+        splits = {}
+        for name, split in self.splits.items():
+            shards = [shard for shard in split.shards if shard.length == length]
+            plain_shards = tuple(dataclasses.replace(shard, length=None, task=None) for shard in shards)
+            splits[name] = dataclasses.replace(split, shards=plain_shards)
+        schema, layout = self.schema.with_row_length(length), {**plain, "max_length": length}
+        return dataclasses.replace(self, schema=schema, layout=layout, splits=splits, generations=())
 
     @property
     def multi_hot_size(self) -> int:
@@ -188,7 +178,7 @@ class Manifest:
 
 
 def contradictions(manifest: Manifest) -> Iterator[str]:
-    """Yield a message for each contradiction. Use only the first: later checks rely on earlier ones."""
+    """Yield a message for each contradiction in a manifest. Use only the first: later checks rely on earlier ones."""
     if manifest.schema.row_ids is None:
         yield "no token ids, expected a feature of role 'token_ids', or of 'chosen_ids' and 'rejected_ids'"
     for side in ANSWERS:
@@ -249,7 +239,7 @@ def _of_roles(manifest: Manifest) -> Iterator[str]:
 
 
 def _of_shards(shards: Shards, manifest: Manifest) -> Iterator[str]:
-    suffix = ".tfrecord.gz" if manifest.compression == "gzip" else ".tfrecord"
+    suffix = _suffix(manifest.compression)
     of_row, lengths, none = manifest.layout.get("one_record"), manifest.bucket_lengths, [None] * len(shards)
     expected = f"a length of {list(lengths)} and a task" if lengths else "neither, since there are no bucket lengths"
     by_reason = (*shards.rejected.values(), *shards.filtered.values())

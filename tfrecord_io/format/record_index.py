@@ -51,7 +51,7 @@ def parse(content: bytes, *, shard: Shard, stride: int, place: str) -> np.ndarra
 
 
 class ShardIndexes:
-    """Collect the record sizes of a shard, and make its index file, if `indexed`."""
+    """Collect the sizes of a shard's records, and make its index file; no file unless `indexed`."""
 
     def __init__(self, shard_name: str, *, indexed: bool) -> None:
         self.names = (file_name(shard_name),) if indexed else ()

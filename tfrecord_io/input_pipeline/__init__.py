@@ -1,1 +1,1 @@
-"""The tf.data graph: order, host sharding, and resuming at a step."""
+"""Build the tf.data graph: the order of rows, the rows of each host, and resuming at a step."""

@@ -33,20 +33,20 @@ _KERAS_HUB_SEQ2SEQ = {
 
 
 class InputFunctions(abc.ABC):
-    """Base class of opened datasets and mixtures. Error messages name `root`, the dataset's folder."""
+    """Base class of opened datasets and mixtures. `root`: the dataset's folder, for error messages."""
 
     root: str
     manifest: Manifest
 
     @property
     def splits(self) -> Mapping[str, Split]:
-        """Splits by name. A mixture has the splits that all datasets have, with all their shards."""
+        """Splits by name. In a mixture, a split has the shards of all datasets, and exists if all of them have it."""
         return self.manifest.splits
 
     def tokens_per_example(self, split: str, *, step: int = 0) -> float:
-        """Return the mean number of tokens in a training example, without padding. `step` matters only in a mixture.
+        """Return the mean number of tokens, without padding, in an example of a split.
 
-        Raises: as `num_examples`.
+        In a mixture, the mean depends on the training `step`. Raises: as `num_examples`.
         """
         return self._split(split).num_tokens / max(1, self.num_examples(split))
 
@@ -84,22 +84,21 @@ class InputFunctions(abc.ABC):
         keep: Sequence[str] = (),
         names: Names | None = None,
     ) -> Callable[[tf.distribute.InputContext], tf.data.Dataset]:
-        """Return an input function for `strategy.distribute_datasets_from_function`.
-
-        An element is one replica's part of a global batch.
+        """Return an input function for `strategy.distribute_datasets_from_function`. An element is a replica's batch.
 
         Args:
             global_batch_size: number of rows per step over all replicas, a multiple of their number.
-            seed: determines the order of the rows and the objective's random choices. With order="hosts", the
-                order also depends on the number of hosts, and random choices on that of hosts and replicas.
+            seed: determines the order of the rows and the objective's random choices. With order="hosts", both
+                also depend on the number of hosts, and the choices on the number of replicas.
             objective: see `tfrecord_io.objectives`; by default, elements are dicts of features.
-            training: True: endless, shuffled; False: every example once, in order; None: True only for split "train".
+            training: whether batches are endless and shuffled, or have every example once, in order. By default, they
+                are endless for split "train" only.
             shuffle: how far rows are shuffled in training.
             order: "hosts": each host shuffles its share of the shards. "global": a global batch depends only on seed
                 and step, so a run may resume on other hosts and replicas; splits of over 64 MB need an index, which
                 gzip shards lack. In either order, an epoch has every row once.
-            start_step: number of global batches to skip. The next batches are as in a run from step 0 with the same
-                arguments, hosts and replicas. Shards without an index (gzip) are read from their start.
+            start_step: number of global batches to skip. Later batches are the same as without it. Shards without an
+                index (gzip) are read from their start.
             steps: number of steps in the whole training run. A mixture with `most_epochs` raises an error if a dataset
                 would reach its maximum earlier; without `steps`, its batches end there.
             keep: names of text or bytes columns to add to the elements, string [B]; no TPU accepts strings. With an
@@ -168,9 +167,9 @@ def _host(context: tf.distribute.InputContext) -> Host:
 
 
 def renamed(dataset: tf.data.Dataset, names: Names | None) -> tf.data.Dataset:
-    """Rename the inputs in a dataset's elements. `names`: as in `input_fn`.
+    """Rename the inputs in a dataset's elements: {current name: new name}; None changes nothing.
 
-    Inputs without a new name keep theirs, but "keras-hub" drops them, since KerasHub's models accept no others.
+    "keras-hub" uses the names in KerasHub's models, and drops other inputs, which these models reject.
 
     Raises: ReaderError for unknown or duplicate names, or for packed rows with "keras-hub".
     """

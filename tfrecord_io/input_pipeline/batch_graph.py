@@ -1,8 +1,7 @@
 """Build the reader's graph, from a split's shards to batches of features.
 
-Records are shuffled and batched as strings, a quarter of the size of parsed rows (`record_order`, `global_records`).
-Each batch is parsed once and passed to the objective. Random choices are stateless
-functions of (seed, purpose, host, epoch or batch), so a run can start at any batch.
+Records are shuffled and batched as strings, a quarter of the size of parsed rows. Random choices depend only on (seed,
+purpose, host, epoch or batch), so a run can start at any batch.
 """
 
 from collections.abc import Collection
@@ -22,7 +21,7 @@ from tfrecord_io.schema import Feature
 
 
 def build(request: InputRequest, host: Host) -> tf.data.Dataset:
-    """Build one host's input. An element has the rows of one replica."""
+    """Return one host's dataset for the arguments of `input_fn`. An element has the rows of one replica."""
     batch_rows = host_plan.element_rows(request.global_batch_size, host)
     first, columns = request.start_step * host.replicas, host.columns(request.global_batch_size)
     num_rows = None

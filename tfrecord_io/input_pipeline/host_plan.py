@@ -1,4 +1,4 @@
-"""Arithmetic of reading, without TensorFlow: shares of hosts, steps, and resuming.
+"""Compute which rows a host reads, numbers of steps, and how to resume, without TensorFlow.
 
 Each of H hosts has a piece of an epoch's N rows. In the first e epochs, host h has (e N + h) // H rows, so each row
 comes once per epoch, and no host is more than a row ahead of another.
@@ -40,14 +40,14 @@ Order = Literal["hosts", "global"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Host:
-    """Host number `index` of `count` hosts. It feeds `replicas` devices."""
+    """One of `count` machines that read a dataset together. It supplies `replicas` replicas with rows."""
 
     index: int = 0
     count: int = 1
     replicas: int = 1
 
     def columns(self, global_batch_size: int) -> range:
-        """Return this host's row positions in a global batch, if its size is a multiple of `count`."""
+        """Return the positions of this host's rows in a global batch, whose size must be a multiple of `count`."""
         rows = global_batch_size // self.count
         return range(self.index * rows, (self.index + 1) * rows)
 
@@ -74,7 +74,7 @@ class Shuffle:
             check_positive(name, value)
 
     def shared(self, count: int) -> Shuffle:
-        """Divide the open shards and the window among `count` streams: at least 4 shards and 1,024 records each."""
+        """Return one of `count` equal parts of the open shards and the window, at least 4 shards and 1,024 records."""
         window = max(_LEAST_WINDOW, -(-self.window // count))
         cycle_length = max(_LEAST_OPEN_SHARDS, -(-self.cycle_length // count))
         return dataclasses.replace(self, cycle_length=cycle_length, window=window)
@@ -110,7 +110,7 @@ def whole_step(start_step: SupportsIndex) -> int:
 
 
 def element_rows(global_batch_size: int, host: Host) -> int:
-    """Return the number of rows per replica and step. Raises: ReaderError if replicas would get unequal numbers."""
+    """Return the number of a global batch's rows for each replica. Raises: ReaderError if it is no whole number."""
     check_positive("global_batch_size", global_batch_size)
     replicas = host.count * host.replicas
     if global_batch_size % replicas:
@@ -124,18 +124,17 @@ def element_rows(global_batch_size: int, host: Host) -> int:
 
 
 def share(num_rows: int, host: Host, *, epoch: Any) -> tuple[Any, Any]:
-    """Return the start and stop of a host's rows of an epoch, as tensors if `epoch` is a tensor."""
+    """Return the range [first, last) of an epoch's rows that a host reads, as tensors if `epoch` is a tensor."""
 
     def before(index: int, epochs: Any) -> Any:
         rest = epochs * num_rows % host.count + index - host.count
         return epochs * num_rows // host.count * index + (rest + abs(rest)) // 2
 
-    first, last = (before(index, epoch + 1) - before(index, epoch) for index in (host.index, host.index + 1))
-    return first, last
+    return tuple(before(index, epoch + 1) - before(index, epoch) for index in (host.index, host.index + 1))
 
 
 def locate(row: int, num_rows: int, host: Host) -> tuple[int, int]:
-    """Find a row of a host's endless stream. Return its epoch, and its number among the host's rows of that epoch."""
+    """Return the epoch of row number `row` in a host's endless stream, and its number among the host's rows there."""
     epoch = ((row + 1) * host.count - host.index - 1) // num_rows
     return epoch, row - (epoch * num_rows + host.index) // host.count
 
@@ -151,17 +150,17 @@ def mask_name(schema: Schema) -> str:
 
 
 def computes_mask(schema: Schema) -> bool:
-    """Return whether the reader must compute the attention mask."""
+    """Return whether no attention mask is stored, so that the reader must compute it."""
     return schema.with_role("token_ids") is not None and schema.with_role("attention_mask") is None
 
 
 def resume(
     shard_rows: np.ndarray, *, cycle_length: int, block_length: int, row: int
 ) -> tuple[np.ndarray, np.ndarray, int]:
-    """Compute how to go on reading interleaved shards, of `shard_rows` rows (int64 [N]), at row `row` of the output.
+    """Compute how to resume interleaved reading of N shards at row `row` of the output. `shard_rows`: int64 [N].
 
-    Returns: the shards that remain, in their new order, and the first row to read of each, both int64 [n]; and the
-        number of rows to skip in the first block.
+    Returns: the numbers of the shards that remain, in their new order, and the first row to read of each, both int64
+        [n]; and the number of rows to skip in the first block.
     """
     blocks = -(-shard_rows // block_length)
     slot, first_round = _schedule(blocks, cycle_length=cycle_length)

@@ -1,4 +1,4 @@
-"""Order the records of a split, starting at any record.
+"""Read the records of a split in the order of a training run or an evaluation, from any record on.
 
     training (endless)                                              evaluation (every example once)
     epoch ─► shards in this epoch's order ─► interleave             shards in order
@@ -6,12 +6,10 @@
                         windows of W records, each permuted            │
                                                 └──► batch of B strings ◄┘
 
-To start within an epoch, the client computes the position (`host_plan`). A separate graph reads the rest of that
-epoch, from the start of a window. The ordinary epochs follow.
+To start within an epoch, a separate graph reads the rest of that epoch, from the start of a window.
 """
 
 import concurrent.futures
-import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -31,7 +29,7 @@ _SHARD_ORDER, _WINDOW_ORDER, OBJECTIVE, MIXTURE_ORDER, BUCKET_ORDER = range(5)
 
 
 def random_stream(seed: int, purpose: int, *positions: int | tf.Tensor) -> tf.Tensor:
-    """Derive a seed for stateless random operations, int64 [2]."""
+    """Return a seed for stateless random operations, int64 [2], that depends on all arguments."""
     stream = tf.stack([tf.cast(seed, tf.int64), purpose])
     for position in positions:
         stream = tf.random.experimental.stateless_fold_in(stream, tf.cast(position, tf.int64))
@@ -50,60 +48,53 @@ def evaluation_records(source: SplitShards, *, host: Host, first_row: int) -> tf
     return records.apply(tf.data.experimental.assert_cardinality(last - first - first_row))
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Training:
-    source: SplitShards
-    host: Host
-    shuffle: Shuffle
+def stream_settings(source: SplitShards, host: Host, shuffle: Shuffle) -> np.ndarray:
+    """Return the seed, the host's index, and the numbers of hosts and of concurrently open shards, int64 [4]."""
+    return np.array([source.seed, host.index, host.count, min(shuffle.cycle_length, len(source.paths))], np.int64)
 
-    @property
-    def settings(self) -> np.ndarray:
-        """Seed, host index, numbers of hosts and of concurrent shards, int64 [4]."""
-        cycle_length = min(self.shuffle.cycle_length, len(self.source.paths))
-        return np.array([self.source.seed, self.host.index, self.host.count, cycle_length], np.int64)
 
-    def begin(self, first_row: int) -> tuple[int, tuple[Any, ...], list[int]]:
-        """Compute how to start at row `first_row` of the endless stream.
+def _begin(
+    source: SplitShards, first_row: int, *, host: Host, shuffle: Shuffle
+) -> tuple[int, tuple[Any, ...], list[int]]:
+    # Returns how to start at a row of the endless stream: the first epoch that is read from its start; the rest of the
+    # epoch before it, as from `pieces`; and [this epoch, first window, rows to skip in it and in the first block].
+    epoch, row = host_plan.locate(first_row, source.num_rows, host)
+    if not row:
+        return epoch, (np.zeros(0, "S"), *np.zeros((3, 0), np.int64)), [epoch, 0, 0, 0]
+    window, skip = divmod(row, shuffle.window)
+    settings = stream_settings(source, host, shuffle)
 
-        Returns: the first epoch that is read from its start; the rest of the epoch before it, as from
-            `shard_reading.pieces`; and for this rest [epoch, first window, rows to skip in this window, rows to skip in
-            the first block].
-        """
-        epoch, row = host_plan.locate(first_row, self.source.num_rows, self.host)
-        if not row:
-            return epoch, (np.zeros(0, "S"), *np.zeros((3, 0), np.int64)), [epoch, 0, 0, 0]
-        window, skip = divmod(row, self.shuffle.window)
-        left, skip_block = self._rest(epoch, row - skip)
-        return epoch + 1, left, [epoch, window, skip, skip_block]
+    def whole() -> list[np.ndarray]:
+        columns = epoch_pieces(*source.columns, tf.constant(settings), tf.constant(epoch, tf.int64))
+        return [column.numpy() for column in columns]
 
-    def _rest(self, epoch: int, row: int) -> tuple[tuple[Any, ...], int]:
-
-        def whole() -> list[np.ndarray]:
-            columns = epoch_pieces(*self.source.columns, tf.constant(self.settings), tf.constant(epoch, tf.int64))
-            return [column.numpy() for column in columns]
-
-        paths, rows, firsts, counts = on_client(whole)
-        left, first_rows, skip = host_plan.resume(
-            counts, cycle_length=int(self.settings[3]), block_length=self.shuffle.block_length, row=row
-        )
-        return (paths[left], rows[left], firsts[left] + first_rows, counts[left] - first_rows), skip
+    paths, rows, firsts, counts = on_client(whole)
+    left, first_rows, skip_block = host_plan.resume(
+        counts, cycle_length=int(settings[3]), block_length=shuffle.block_length, row=row - skip
+    )
+    rest = (paths[left], rows[left], firsts[left] + first_rows, counts[left] - first_rows)
+    return epoch + 1, rest, [epoch, window, skip, skip_block]
 
 
 def training_batches(
     sources: Sequence[SplitShards], *, host: Host, shuffle: Shuffle, stages: Sequence[Stage]
 ) -> tf.data.Dataset:
-    """Return batches of serialized records, string [B], from one or several datasets.
+    """Return a host's endless batches of serialized records, string [B], from one or several datasets.
 
-    Windows never cross epochs. TensorFlow prepares every function, so one function makes the streams of all datasets:
-    for 100 datasets, 5 CPU s instead of 18.
+    One function makes the streams of all datasets, because TensorFlow prepares every function: for 100 datasets, 5 CPU
+    s instead of 18.
     """
-    count, parts = len(sources), [Training(source=source, host=host, shuffle=shuffle) for source in sources]
-    begun = [part.begin(row) for stage in stages for part, row in zip(parts, stage.before, strict=True)]
+    count = len(sources)
+    begun = [
+        _begin(source, row, host=host, shuffle=shuffle)
+        for stage in stages
+        for source, row in zip(sources, stage.before, strict=True)
+    ]
     of_stage = PerStream(
         rows_PK=[stage.rows_PK for stage in stages], steps=[stage.last - stage.first for stage in stages]
     )
     of_source = PerStream(
-        settings=[part.settings for part in parts],
+        settings=[stream_settings(source, host, shuffle) for source in sources],
         paths=[source.paths for source in sources],
         rows=[source.rows for source in sources],
         compression=[shard_reading.TYPES[source.compression] for source in sources],
@@ -150,14 +141,14 @@ def training_batches(
 
 
 def in_stages(batches: Callable[[tf.Tensor], tf.data.Dataset], number: int) -> tf.data.Dataset:
-    """Concatenate the batches of `number` stages. `batches` takes a stage's number, int64 []."""
+    """Concatenate batches(0), batches(1), ... of `number` stages. The argument is a tensor, int64 []."""
     # AutoGraph would take seconds.
     batches = tf.autograph.experimental.do_not_convert(batches)
     return batches(tf.constant(0, tf.int64)) if number == 1 else tf.data.Dataset.range(number).flat_map(batches)
 
 
 class PerStream:
-    """Named values of several streams, as tensors. `self[i]` returns the values of stream i."""
+    """Named values of several streams. Indexing by a stream's number, a tensor, returns its values as tensors."""
 
     def __init__(self, **values: Sequence[Any]) -> None:
         self._single, self._many, self._ends = {}, {}, {}
@@ -228,19 +219,16 @@ def _without_first(batches: tf.data.Dataset, num_rows: int | tf.Tensor) -> tf.da
 
 
 def filler(manifest: Manifest) -> bytes:
-    """Return the serialized record of a fill row: token ids are padding, other numbers 0, texts empty.
-
-    TensorFlow encodes the record, since a training host may lack Numba.
-    """
-    features = {}
+    """Return a serialized Example for fill rows: token ids are padding, other numbers 0, texts empty."""
+    # TensorFlow encodes it, since a training host may lack Numba.
+    example = tf.train.Example()
     for feature in manifest.schema.features:
-        value = manifest.tokenizer.pad_id if ROLES[feature.role].padding == "pad" else 0
-        values = [value] * feature.num_values
+        entry = example.features.feature[feature.name]
         if feature.is_bytes:
-            features[feature.name] = tf.train.Feature(bytes_list=tf.train.BytesList(value=[b""]))
-        elif feature.dtype == "int64":
-            features[feature.name] = tf.train.Feature(int64_list=tf.train.Int64List(value=values))
-        else:
-            features[feature.name] = tf.train.Feature(float_list=tf.train.FloatList(value=values))
-    example: bytes = tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
-    return example
+            entry.bytes_list.value.append(b"")
+            continue
+        value = manifest.tokenizer.pad_id if ROLES[feature.role].padding == "pad" else 0
+        numbers = entry.int64_list if feature.dtype == "int64" else entry.float_list
+        numbers.value.extend([value] * feature.num_values)
+    serialized: bytes = example.SerializeToString()
+    return serialized

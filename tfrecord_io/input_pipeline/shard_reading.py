@@ -1,7 +1,7 @@
 """Read shards with `tf.data`, from any row on.
 
-The shard's index (`record_index`) has the byte offset of every `stride`-th record, so at most `stride - 1` records
-are read and skipped. A compressed shard has no index, and is read from its start.
+A shard's index has the byte offset of every `stride`-th record. Compressed shards have none, and are read from their
+start.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ NO_INDEX = 2**62
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SplitShards:
-    """Shards of one split. `index_stride` is None if they have no index; `seed` determines the order of records."""
+    """Shards of a split. `index_stride` is None if they have no index; `seed` determines the order of records."""
 
     name: str
     root: str
@@ -47,7 +47,7 @@ class SplitShards:
         return tuple(shard.num_examples for shard in self.shards)
 
     def block_bytes(self, index: int, *, length: int) -> np.ndarray:
-        """Return where to start reading each block of `length` records of shard number `index`: byte offsets, int64.
+        """Return the byte offset from which to read each block of `length` records of shard number `index`, int64 [n].
 
         Raises: ReaderError if the index is missing, CorruptRecordError if it is damaged.
         """
@@ -77,9 +77,10 @@ class SplitShards:
 
 
 def pieces(paths_S: tf.Tensor, rows_S: tf.Tensor, first: Any, last: Any) -> tuple[tf.Tensor, ...]:
-    """Return the parts of shards that contain the rows [first, last).
+    """Return the parts of S shards that contain the rows [first, last). `rows_S`: numbers of the shards' rows.
 
-    Returns: path, rows of the shard, first row and number of rows of n parts: string [n], and three int64 [n].
+    Returns: for n parts, the shard's path, string [n]; its number of rows, the part's first row in it and the part's
+        number of rows, int64 [n].
     """
     begins_S = tf.cumsum(rows_S, exclusive=True)
     firsts_S, lasts_S = (tf.clip_by_value(tf.cast(at, tf.int64) - begins_S, 0, rows_S) for at in (first, last))
@@ -99,8 +100,7 @@ def records_from(
 ) -> tf.data.Dataset:
     """Return `count` serialized records of a shard that has `rows` records, from record `first` on.
 
-    Reading fails if the shard has fewer records, or if the shard is read to its end and has more. Call only in
-    functions mapped over a dataset, like `records_at`.
+    Reading fails if the shard has fewer records, or is read to its end and has more. Call only as `records_at`.
     """
     start = functools.partial(_offset, path, first, count=-(-rows // index_stride), index_stride=index_stride)
     byte, skip = tf.cond(first < index_stride, lambda: tf.zeros([], tf.int64), start), first % index_stride
@@ -126,10 +126,10 @@ def records_at(
     compression: Any,
     buffer_size: int = READ_BYTES,
 ) -> tf.data.Dataset:
-    """Read a shard from byte `byte` on: skip `skip` records, and return at most `most` serialized records, all if -1.
+    """Read a shard from byte `byte` on, skip `skip` records, and return the next `most` serialized ones, or all if -1.
 
-    Reading fails if the number of these records is not `num_records`. Call only in functions mapped over a dataset:
-    TensorFlow 2.21 cannot serialize this operation elsewhere.
+    Reading fails if their number is not `num_records`. Call only in functions mapped over a dataset: TensorFlow 2.21
+    cannot serialize this operation elsewhere.
     """
     variant = tf.raw_ops.TFRecordDatasetV2(
         filenames=path[tf.newaxis],
@@ -143,10 +143,11 @@ def records_at(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InputRequest:
-    """Checked arguments of `input_fn`, the same on every host.
+    """Checked arguments of `InputFunctions.input_fn`, the same on every host.
 
-    sources: one per dataset; an evaluation has one dataset.
-    end_step: the step before which the batches end, None if they are endless.
+    sources: one per dataset; an evaluation has one.
+    rates: shares of the datasets by step, empty in an evaluation.
+    end_step: number of steps after which the batches end; None if they are endless.
     """
 
     manifest: Manifest

@@ -1,1 +1,1 @@
-"""Arithmetic of mixtures of datasets, without TensorFlow."""
+"""Compute how to mix datasets, without TensorFlow."""

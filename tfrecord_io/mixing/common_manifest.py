@@ -1,8 +1,7 @@
 """Merge the manifests of datasets that can share a batch.
 
-The datasets need the same tokenizer and the same features: names, dtypes, shapes and roles. All else may differ, also
-the order of features, constants (which are then read from the records) and label names (if no objective learns the
-labels).
+The datasets need the same tokenizer, and features with the same names, dtypes, shapes and roles. All else may differ,
+also constants (which are then read from the records) and label names (if no objective learns labels).
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def merge(manifests: Mapping[str, Manifest], *, rates: Mapping[str, Any]) -> Manifest:
-    """Return one manifest for all datasets. Its fingerprint also covers `rates` (JSON).
+    """Return one manifest for several datasets. `rates`: JSON that its fingerprint also covers.
 
     It has the features of the first dataset, and the splits that all datasets have.
 
@@ -58,7 +57,10 @@ def merge(manifests: Mapping[str, Manifest], *, rates: Mapping[str, Any]) -> Man
 
 
 def bind(objective: Objective, merged: Manifest, *, manifests: Mapping[str, Manifest]) -> BoundObjective:
-    """Bind an objective to a mixture. Raises: ReaderError if it does not fit, or learns labels with different names."""
+    """Bind an objective to a mixture of datasets with these `manifests` and the `merged` one.
+
+    Raises: ReaderError if it does not fit, or learns labels with different names.
+    """
     bound = objective.bind(merged)
     (first_name, first), *others = manifests.items()
     for name, manifest in others:

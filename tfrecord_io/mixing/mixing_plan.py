@@ -1,7 +1,7 @@
-"""Schedule of a mixture: how many rows of each dataset each element has, without TensorFlow.
+"""Compute how many rows of each dataset each batch of a mixture has.
 
-An element is a global batch, or one replica's part of it. Its B rows times a rate are seldom a whole number, so the
-schedule repeats a cycle of elements with whole numbers of rows. With rates 0.5, 0.3 and 0.2 and B = 4:
+An element is a global batch, or one replica's part of it. Its B rows times a rate are seldom a whole number, so a cycle
+of elements with whole numbers of rows is repeated. With rates 0.5, 0.3 and 0.2 and B = 4:
 
     element     0    1    2    3    4
     a           2    2    2    2    2       10 of 20 rows
@@ -38,10 +38,10 @@ ENDLESS = 1 << 62
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Stage:
-    """Elements [first, last) of a training run. The last stage ends at `ENDLESS`.
+    """Batches [first, last) of a training run, with constant weights. The last stage ends at `ENDLESS`.
 
-    rows_PK: the repeating cycle, int64: rows from each of K datasets in each of P elements.
-    before: rows of each dataset in earlier stages.
+    rows_PK: numbers of rows from each of K datasets in each of P batches, int64; this cycle repeats.
+    before: number of rows of each dataset in earlier stages.
     """
 
     first: int
@@ -50,14 +50,14 @@ class Stage:
     before: tuple[int, ...]
 
     def rows_before(self, element: int) -> tuple[int, ...]:
-        """Return each dataset's number of rows before `element`, which is in this stage or directly after it."""
+        """Return each dataset's number of rows before batch `element` of this stage. It may be the stage's end."""
         cycles, within = divmod(element - self.first, len(self.rows_PK))
         in_cycle, in_part = self.rows_PK.sum(axis=0).tolist(), self.rows_PK[:within].sum(axis=0).tolist()
         # Python integers, since the product may exceed int64.
         return tuple(b + cycles * c + p for b, c, p in zip(self.before, in_cycle, in_part, strict=True))
 
     def from_element(self, element: int) -> Stage:
-        """Return the rest of the stage, from `element` on."""
+        """Return the part of this stage from batch `element` on."""
         begin = max(self.first, element)
         rows_PK = np.roll(self.rows_PK, -((begin - self.first) % len(self.rows_PK)), axis=0)
         return Stage(first=begin, last=self.last, rows_PK=rows_PK, before=self.rows_before(begin))
@@ -73,12 +73,12 @@ class Schedule(tuple[Stage, ...]):
         return Schedule(stage.from_element(element) for stage in self if stage.last > element)
 
     def last_within(self, most_rows: Sequence[float]) -> tuple[int, int]:
-        """Return how many elements `most_rows` of each dataset suffice for, and the number of the first to run out."""
-
-        def elements_within(part: int) -> int:
-            return bisect.bisect_right(range(1, ENDLESS), most_rows[part], key=lambda at: self.rows_before(at)[part])
-
-        return min((elements_within(part), part) for part in range(len(most_rows)))
+        """Return the number of batches before a dataset exceeds its `most_rows`, and the index of this dataset."""
+        batches = range(1, ENDLESS)
+        return min(
+            (bisect.bisect_right(batches, most, key=lambda at, part=part: self.rows_before(at)[part]), part)
+            for part, most in enumerate(most_rows)
+        )
 
 
 # {first step of a stage: {dataset: share of the rows}}
@@ -86,9 +86,9 @@ Rates = Mapping[int, Mapping[str, float]]
 
 
 def schedule(rates: Rates, *, rows: int, elements: int = 1, host: int = 0, hosts: int = 1) -> Schedule:
-    """Return one host's schedule. An element has `rows` rows; a step has `elements` elements on this host.
+    """Return the stages of one host's batches of `rows` rows; a training step has `elements` of them on this host.
 
-    Each host begins at another element of a cycle, so that a rare dataset does not come on all hosts at once.
+    Each host begins at another batch of a cycle, so that a rare dataset does not come on all hosts at once.
 
     Raises: as `cycle`.
     """
@@ -112,9 +112,9 @@ def rates(
 ) -> dict[int, dict[str, float]]:
     """Return each dataset's share of the rows, as {first step of a stage: {dataset: share}}.
 
-    Without weights, a share is proportional to min(num_examples, maximum) ** (1 / temperature) (T5, arXiv:1910.10683,
-    section 3.5.2). At temperature 1, the default, all examples are equally frequent; higher ones make the datasets
-    more equal.
+    Give `weights`, or `stages` with weights by first step, or `temperature` and `maximum`: then a share is proportional
+    to min(num_examples, maximum) ** (1 / temperature) (T5, arXiv:1910.10683, section 3.5.2). By default, all examples
+    are equally frequent.
 
     Raises: ReaderError for contradicting or invalid arguments, or missing weights.
     """
@@ -176,8 +176,7 @@ def _by_size(num_examples: Mapping[str, int], temperature: float, maximum: int |
 def cycle(shares: Mapping[str, float], *, rows: int) -> np.ndarray:
     """Return the shortest cycle with these shares, int64 [P, K]: rows from each of K datasets in each of P batches.
 
-    A batch has `rows` rows. If no cycle of at most 4,096 batches has exactly these shares, return the closest one, off
-    by less than 1 row in 4,096 batches.
+    A batch has `rows` rows. If no cycle of at most 4,096 batches has exactly these shares, return the closest one.
 
     Raises: ReaderError if a dataset gets less than one row in 4,096 batches.
     """
@@ -199,10 +198,7 @@ def cycle(shares: Mapping[str, float], *, rows: int) -> np.ndarray:
 
 
 def source_seed(seed: int, name: str) -> int:
-    """Return the seed for the rows of dataset `name` in a mixture with seed `seed`.
-
-    Training on the dataset alone, with this seed and the same `shuffle`, reads its rows in the same order.
-    """
+    """Return the seed with which dataset `name`, read alone, has the order of a mixture with seed `seed`."""
     return int.from_bytes(hashlib.sha256(f"{seed} {name}".encode()).digest()[:8], "big") >> 1
 
 

@@ -1,9 +1,7 @@
 """Training objectives: turn a batch of features into (inputs, labels, weights), as tensors or arrays.
 
-`bind` checks an objective against a manifest and returns a function of a batch. Random choices come from a stateless
-seed, or from a generator for NumPy arrays. Shapes are static. Weights are Keras' sample weights, 0 on fill rows.
-
-On NumPy arrays of `random_access`, a batch or a row, objectives need no TensorFlow. The arrays keep their dtypes:
+`bind` checks an objective against a manifest and returns a function of a batch. Shapes are static. Weights are Keras'
+sample weights, 0 on fill rows. On NumPy arrays of `random_access`, a batch or a row, objectives need no TensorFlow:
 
     inputs, labels, weights = masked_lm().bind(rows.manifest)(rows.batch(indices), rng=np.random.default_rng([0, step]))
 

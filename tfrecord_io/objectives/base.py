@@ -1,4 +1,4 @@
-"""Shared parts of objectives: features by role, and the operations on arrays."""
+"""Types and operations that objectives share."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ Apply = Callable[[Features, Any], Result]
 
 class Objective(Protocol):
     def bind(self, manifest: Manifest) -> BoundObjective:
-        """Return the objective for a dataset's batches. Raises: ReaderError if it does not fit."""
+        """Return a function of this dataset's batches. Raises: ReaderError if the dataset lacks what it needs."""
         ...
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenFeatures:
-    """Names of a dataset's token features.
+    """Names of the features that contain, describe or mark a dataset's tokens.
 
     segments: the feature that numbers the documents of a row; None if a row is one text.
-    inputs: all features that a model gets.
+    inputs: all features that are inputs of a model.
     learned: the feature that is 1 on the tokens to learn; "" if all tokens are learned.
     """
 
@@ -46,7 +46,7 @@ class TokenFeatures:
 
     @classmethod
     def of(cls, manifest: Manifest, *, side: Side = "input") -> TokenFeatures:
-        """Return the names for a side. Raises: ReaderError if the dataset has no token ids for it."""
+        """Return the names for one token sequence (`side`). Raises: ReaderError if the dataset does not have it."""
         schema = manifest.schema
         ids, stored = schema.ids_of(side), schema.mask_of(side)
         if ids is None:
@@ -56,13 +56,13 @@ class TokenFeatures:
                 remedy=f"build the dataset with --layout {layout}, or choose another objective, such as {objective}",
             )
         mask = host_plan.mask_name(schema) if stored is None else stored.name
-        others = [feature.name for role in _DESCRIPTIVE if side == "input" and (feature := schema.with_role(role))]
+        more = [feature.name for role in _DESCRIPTIVE if side == "input" and (feature := schema.with_role(role))]
         segments, learned = schema.with_role("segment_ids"), schema.loss_mask_of(side)
         return cls(
             ids=ids.name,
             mask=mask,
             segments=None if segments is None else segments.name,
-            inputs=(ids.name, mask, *others),
+            inputs=(ids.name, mask, *more),
             learned="" if learned is None else learned.name,
         )
 
@@ -72,7 +72,7 @@ class TokenFeatures:
 
 @dataclasses.dataclass(frozen=True)
 class BoundObjective:
-    """An objective for the batches of one dataset. Can be pickled."""
+    """A function that turns batches of one dataset into (inputs, labels, weights). Can be pickled."""
 
     schema: Schema
     tokens: TokenFeatures
@@ -82,10 +82,10 @@ class BoundObjective:
         """Return (inputs, labels, weights) of a batch.
 
         Args:
-            features: the reader's tensors, or the arrays of a batch or of one row. Without `example_weight`, all rows
-                have weight 1.
+            features: tensors of a batch, or arrays of a batch or one row, by feature name. Without `example_weight`,
+                rows have weight 1.
             seed: for tensors, a seed for stateless random operations: int64 [2], or the result of `by_row`.
-            rng: for arrays; by default, a new generator.
+            rng: generator of random numbers for arrays; by default, a new one.
         """
         if seed is not None:  # only tensors need TensorFlow
             from tfrecord_io.objectives.tensor_ops import TensorOps, in_graph
@@ -105,7 +105,7 @@ class BoundObjective:
         return _first_row(inputs), _first_row(labels), _first_row(weights)
 
     def with_rng(self, features: Features, rng: np.random.Generator) -> Result:
-        """Apply the objective to arrays. `grain.MapDataset.random_map` accepts this method."""
+        """Call the objective on arrays, with the arguments of functions in `grain.MapDataset.random_map`."""
         return self(features, rng=rng)
 
 
@@ -128,15 +128,17 @@ def token_weights(features: Features, counts_BL: Any, ops: Any) -> Any:
     return ops.floats(counts_BL) * ops.floats(features[host_plan.WEIGHT])[:, None]
 
 
-def required(manifest: Manifest, role: Role, *, objective: str, remedy: str) -> str:
-    feature = manifest.schema.with_role(role)
-    if feature is None:
-        raise ReaderError(
-            f"dataset {manifest.name!r}: {objective} needs a feature of role {role}, found "
-            f"{list(manifest.schema.names)}",
-            remedy=f"{remedy}, or choose another objective",
-        )
-    return feature.name
+def required(manifest: Manifest, *roles: Role, objective: str, options: str) -> list[str]:
+    """Return the names of the features with these roles. Raises: ReaderError; it names the build's `options`."""
+    features = {role: manifest.schema.with_role(role) for role in roles}
+    for role, feature in features.items():
+        if feature is None:
+            raise ReaderError(
+                f"dataset {manifest.name!r}: {objective} needs a feature of role {role}, found "
+                f"{list(manifest.schema.names)}",
+                remedy=f"build the dataset with {options}, or choose another objective",
+            )
+    return [feature.name for feature in features.values() if feature]
 
 
 def check_free(manifest: Manifest, *names: str, objective: str) -> None:
@@ -149,7 +151,7 @@ def check_free(manifest: Manifest, *names: str, objective: str) -> None:
 
 
 def token_mask(features: Features, schema: Schema, ops: Any) -> Any:
-    """Compute the mask of rows that store none: integers [B, L], 1 on tokens, 0 on padding."""
+    """Return the attention mask of rows that store none: integers [B, L], 1 on tokens, 0 on padding."""
     ids_BL = schema.values(features, "token_ids")
     assert ids_BL is not None, "the dataset has token ids"
     segments_BL, count_B = schema.values(features, "segment_ids"), schema.values(features, "num_tokens")
@@ -161,7 +163,7 @@ def token_mask(features: Features, schema: Schema, ops: Any) -> Any:
 
 
 class NumpyOps:
-    """The operations of objectives, on arrays [B, n]. `TensorOps` has them for tensors."""
+    """Operations of objectives, on arrays [B, n]. `TensorOps` has them for tensors."""
 
     maximum, minimum = staticmethod(np.maximum), staticmethod(np.minimum)
     arange, sort = staticmethod(np.arange), staticmethod(np.sort)
@@ -200,7 +202,7 @@ class NumpyOps:
 
     @staticmethod
     def where(chosen: Any, values: Any, others: Any) -> Any:
-        """Like `np.where`, but with the dtype of `others` if `others` is an array, otherwise of `values`."""
+        """Return `np.where` with the dtype of `others` if it is an array, otherwise with the dtype of `values`."""
         like = others if isinstance(others, np.ndarray) else values
         return np.where(chosen, values, others).astype(like.dtype, copy=False)
 

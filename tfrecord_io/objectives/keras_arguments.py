@@ -1,4 +1,4 @@
-"""Losses and metrics for Keras' `compile` that ignore rows and positions of weight 0."""
+"""Choose losses and metrics for Keras that ignore rows and positions of weight 0."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 def compile_args(dataset: tf.data.Dataset) -> dict[str, Any]:
-    """Return `loss` and `weighted_metrics` for `model.compile`, for a model that outputs logits.
+    """Return keyword arguments of `model.compile` for an objective's batches and a model that outputs logits.
 
         model.compile("adam", **objectives.compile_args(train))
 
     The loss is a cross-entropy for integer labels, a sigmoid cross-entropy for several classes per row, and a squared
-    error (of outputs [B, 1]) for float labels. It is divided by the sum of the weights; by default, Keras divides by
-    the batch size, which includes fill rows. The metric (`cross_entropy` or `squared_error`) is the exact mean over an
+    error (of outputs [B, 1]) for float labels. It is divided by the sum of the weights; Keras' default is the batch
+    size, which includes fill rows. The metric (`cross_entropy` or `squared_error`) is the exact mean over an
     evaluation; `loss` is the mean of the batch means. Needs Keras 3.12 or newer.
 
     Raises: ReaderError if elements are not (inputs, labels, weights), or are preference pairs.

@@ -1,4 +1,4 @@
-"""Objectives without randomness: stored labels and targets, and the next token."""
+"""Objectives without random choices: stored labels, stored targets, and the next token."""
 
 import functools
 from typing import Any, Literal, get_args
@@ -9,7 +9,7 @@ from tfrecord_io.errors import ReaderError
 from tfrecord_io.input_pipeline import host_plan
 from tfrecord_io.manifest import LabelRange, Manifest
 from tfrecord_io.objectives import base
-from tfrecord_io.schema import UNLABELLED
+from tfrecord_io.schema import UNLABELLED, Role
 
 DECODER_INPUTS, DECODER_MASK = "decoder_input_ids", "decoder_attention_mask"
 
@@ -32,10 +32,9 @@ def classification(*, num_labels: int | None = None) -> base.Objective:
 
 
 def token_classification() -> base.Objective:
-    """Predict the class of each token that has one, such as a part of speech. Labels are int32 [B, L].
+    """Predict the classes of tokens, such as parts of speech. Labels are int32 [B, L], weights float32 [B, L].
 
-    Weights are float32 [B, L], 0 on tokens without a label. The first token of a word has the word's label (BERT,
-    arXiv:1810.04805, section 5.3).
+    Weights are 0 on tokens without a label. The first token of a word has its label (BERT, arXiv:1810.04805, 5.3).
     """
     return base.Unbound(_token_classification)
 
@@ -50,7 +49,7 @@ def span_answers() -> base.Objective:
 
 
 def _classification(manifest: Manifest, tokens: base.TokenFeatures, *, num_labels: int | None) -> base.Apply:
-    name = base.required(manifest, "label", objective="classification", remedy="build the dataset with --label-column")
+    (name,) = base.required(manifest, "label", objective="classification", options="--label-column")
     _require_class_ids(manifest, num_labels)
     has_classes = manifest.label_names is not None and not manifest.multi_hot_size
     return functools.partial(_label, tokens=tokens, name=name, has_classes=has_classes)
@@ -85,9 +84,8 @@ def _label(
 
 
 def _token_classification(manifest: Manifest, tokens: base.TokenFeatures) -> base.Apply:
-    explained = {"objective": "token_classification", "remedy": "build the dataset with --layout tokens"}
-    labels = base.required(manifest, "token_labels", **explained)
-    mask = base.required(manifest, "token_label_mask", **explained)
+    roles: tuple[Role, ...] = ("token_labels", "token_label_mask")
+    labels, mask = base.required(manifest, *roles, objective="token_classification", options="--layout tokens")
     return functools.partial(_token_labels, tokens=tokens, labels=labels, mask=mask)
 
 
@@ -98,9 +96,8 @@ def _token_labels(
 
 
 def _span_answers(manifest: Manifest, tokens: base.TokenFeatures) -> base.Apply:
-    explained = {"objective": "span_answers", "remedy": "build the dataset with --layout qa"}
-    start = base.required(manifest, "start_position", **explained)
-    end = base.required(manifest, "end_position", **explained)
+    roles: tuple[Role, ...] = ("start_position", "end_position")
+    start, end = base.required(manifest, *roles, objective="span_answers", options="--layout qa")
     return functools.partial(_answer, tokens=tokens, start=start, end=end)
 
 
@@ -123,7 +120,7 @@ def _causal_lm(manifest: Manifest, tokens: base.TokenFeatures) -> base.Apply:
 
 
 def next_token(features: base.Features, ops: Any, *, tokens: base.TokenFeatures, pad_id: int) -> base.Result:
-    """Return (inputs, labels, weights); labels are the next tokens, [B, L]."""
+    """Return (inputs, labels, weights) of `causal_lm` for the token features `tokens`."""
     mask_BL = features[tokens.mask]
     # The current position must be a token, too: it may be padding on the left.
     counts_BL = (mask_BL > 0) & (base.shifted_left(mask_BL, 0, ops) > 0)
@@ -152,7 +149,7 @@ def seq2seq(*, decoder_start_id: StartToken | int = "pad") -> base.Objective:
 
 
 def decoder_features(target_ids_BT: Any, target_mask_BT: Any, *, start: int, ops: Any) -> dict[str, Any]:
-    """Return the decoder's ids and mask, [B, T]: padding on the left, if any, then token `start`, then the target."""
+    """Return the decoder's inputs by name, [B, T]: padding, if it is on the left, token `start`, and the target."""
     before_BT, shifted_BT = base.shifted(target_mask_BT, 0, ops), base.shifted(target_ids_BT, 0, ops)
     first_BT = (target_mask_BT > before_BT) | (ops.arange(0, target_ids_BT.shape[1]) == 0)
     return {
@@ -162,9 +159,8 @@ def decoder_features(target_ids_BT: Any, target_mask_BT: Any, *, start: int, ops
 
 
 def _seq2seq(manifest: Manifest, tokens: base.TokenFeatures, *, decoder_start_id: StartToken | int) -> base.Apply:
-    explained = {"objective": "seq2seq", "remedy": "build the dataset with --layout seq2seq"}
-    target = base.required(manifest, "target_ids", **explained)
-    mask = base.required(manifest, "target_mask", **explained)
+    roles: tuple[Role, ...] = ("target_ids", "target_mask")
+    target, mask = base.required(manifest, *roles, objective="seq2seq", options="--layout seq2seq")
     base.check_free(manifest, DECODER_INPUTS, DECODER_MASK, objective="seq2seq")
     start = start_id(manifest, decoder_start_id)
     return functools.partial(_target, tokens=tokens, target=target, mask=mask, start=start)
@@ -179,7 +175,7 @@ def _target(
 
 
 def start_id(manifest: Manifest, token: StartToken | int) -> int:
-    """Return the id of a decoder's start token. Raises: ReaderError if there is none."""
+    """Return the id of a decoder's start token, given as an id or by name. Raises: ReaderError if there is none."""
     facts = manifest.tokenizer
     if not isinstance(token, str):
         if isinstance(token, bool) or not 0 <= token < facts.vocab_size:

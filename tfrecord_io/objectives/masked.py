@@ -1,4 +1,4 @@
-"""Masked language modelling: predict hidden tokens, but no special tokens or padding."""
+"""Objectives that hide tokens, but no special tokens or padding, and predict them."""
 
 import dataclasses
 import functools
@@ -22,7 +22,7 @@ def masked_lm(probability: float = 0.15, *, mask_share: float = 0.8, random_shar
     Args:
         probability: probability that a token is predicted.
         mask_share: share of the predicted tokens that become the mask token.
-        random_share: share of them that become a random ordinary token. The rest stay unchanged.
+        random_share: share of the predicted tokens that become a random ordinary token. Others stay unchanged.
 
     Raises: ReaderError if a number is not a probability, or the shares add up to more than 1.
     """
@@ -37,8 +37,8 @@ def gathered_masked_lm(
     Inputs include `masked_positions`, int32 [B, P]: the predicted positions in random order, then others with weight 0.
     Labels are int32 [B, P], weights float32 [B, P].
 
-    Of a row's n tokens that are neither special nor padding, floor(probability * n + u) are predicted, with u uniform
-    in [0, 1): at most P = ceil(probability * L), so no chosen token is dropped.
+    P = ceil(probability * L). Of a row's n tokens that are neither special nor padding, floor(probability * n + u) are
+    predicted, with u uniform in [0, 1).
 
     Raises: as `masked_lm`; ReaderError from `bind` if a feature has the name `masked_positions`.
     """

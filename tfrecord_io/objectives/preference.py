@@ -1,4 +1,4 @@
-"""Objective for preference pairs."""
+"""Objective for pairs of a chosen and a rejected answer."""
 
 from __future__ import annotations
 

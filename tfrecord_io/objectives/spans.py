@@ -1,4 +1,4 @@
-"""Span corruption, T5's objective: predict hidden spans of a row.
+"""Objective of T5: predict hidden spans of a row.
 
     a row               a  b  c  d  e  f  g  h  i  j </s> [PAD]       n = 10 tokens, without EOS
     3 noise tokens      .  .  x  x  .  .  .  x  .  .                  density 0.3, in 2 spans of mean length 1.5
@@ -42,7 +42,7 @@ def span_corruption(
 ) -> base.Objective:
     """Generate hidden spans of tokens (T5, arXiv:1910.10683, section 3.1.4), drawn again for each batch.
 
-    Inputs are the ids and mask of the other tokens, int32 [B, Li], without token type ids, and `decoder_input_ids` and
+    Inputs are the ids and mask of the other tokens, int32 [B, Li], and `decoder_input_ids` and
     `decoder_attention_mask`, int32 [B, Lt]. Labels are int32 [B, Lt], weights float32 [B, Lt], 0 in rows too short to
     lose a token. The module docstring has formulas for Li and Lt. An EOS at the end of a row is never hidden.
 
@@ -69,7 +69,7 @@ def span_corruption(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SpanCounts:
-    """Numbers of hidden tokens (`noise`) and hidden spans for texts of 0, 1, ... L tokens, int32 [L + 1]."""
+    """Numbers of hidden tokens (`noise`) and of hidden spans in texts of 0, 1, ... L tokens, each int32 [L + 1]."""
 
     noise: np.ndarray
     spans: np.ndarray
@@ -183,10 +183,9 @@ class _Corruption:
 
 
 def draw_spans(length_B: Any, counts: SpanCounts, ops: Any) -> tuple[Any, Any]:
-    """Draw the hidden spans of B texts of `length_B` tokens, at most L, all equally likely.
+    """Draw spans to hide in B texts of `length_B` tokens, at most L. All choices are equally likely.
 
-    T5's `random_spans_noise_mask` has the same numbers of tokens and spans, but always begins with a gap and ends with
-    a span, and so hides the last token of every text.
+    T5's `random_spans_noise_mask` hides as many tokens and spans, but always the last token of a text.
 
     Returns: two masks, bool [B, L + 1]: the first token of each span, and all hidden tokens. The last column is False.
     """

@@ -1,8 +1,7 @@
-"""The operations of `base.NumpyOps` on tensors, with draws from a stateless seed.
+"""Operations of `base.NumpyOps` on tensors, with random numbers from a stateless seed.
 
-With a seed of int64 [2], draws are as in `tf.random`. A seed from `by_row`, int64 [3], also contains the number
-of the first row in the global batch, so that the draws of a replica are a slice of the whole batch's draws. Philox
-(Salmon et al., Parallel Random Numbers, 2011) can start at any multiple of four numbers, so this costs nothing.
+With a seed from `by_row`, a replica's random numbers are a slice of the whole batch's. Philox (Salmon et al., Parallel
+Random Numbers, 2011) can start at any multiple of four numbers, so this costs nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ in_graph = tf.autograph.experimental.do_not_convert
 
 
 class TensorOps:
-    """The operations of objectives, on tensors [B, n]. Random numbers need a seed."""
+    """Operations of objectives, on tensors [B, n]. `seed`: int64 [2], or the result of `by_row`."""
 
     maximum, minimum, arange = staticmethod(tf.maximum), staticmethod(tf.minimum), staticmethod(tf.range)
     where, sort = staticmethod(tf.where), staticmethod(tf.sort)
@@ -56,7 +55,7 @@ class TensorOps:
 
 
 def by_row(seed: tf.Tensor, *, first_row: tf.Tensor) -> tf.Tensor:
-    """Return a seed, int64 [3], for a replica that draws the numbers of a global batch from row `first_row` on."""
+    """Return a seed, int64 [3], that gives a replica a global batch's random numbers from row `first_row` on."""
     return tf.concat([seed, tf.reshape(first_row, [1])], axis=0)
 
 
@@ -75,15 +74,11 @@ def _uniform(shape: Sequence[int], seed: tf.Tensor, *, maxval: int | None = None
     key_counter = tf.raw_ops.StatelessRandomGetKeyCounter(seed=seed[:2])
     first = tf.cast(seed[2] * counts, tf.uint64)
     counter = key_counter.counter + tf.stack([first, tf.zeros([], tf.uint64)])
-    drawn_shape = [shape[0], counts * _AT_A_TIME]
+    place: Any = {"key": key_counter.key, "counter": counter, "alg": _PHILOX, "shape": [shape[0], counts * _AT_A_TIME]}
     if maxval is None:
-        drawn = tf.raw_ops.StatelessRandomUniformV2(
-            shape=drawn_shape, key=key_counter.key, counter=counter, alg=_PHILOX
-        )
+        drawn = tf.raw_ops.StatelessRandomUniformV2(**place)
     else:
-        drawn = tf.raw_ops.StatelessRandomUniformIntV2(
-            shape=drawn_shape, key=key_counter.key, counter=counter, alg=_PHILOX, minval=0, maxval=maxval
-        )
+        drawn = tf.raw_ops.StatelessRandomUniformIntV2(**place, minval=0, maxval=maxval)
     return tf.reshape(drawn[:, :width], shape)
 
 

@@ -1,1 +1,1 @@
-"""Training orders that do not depend on the number of hosts, without TensorFlow."""
+"""Order training rows independently of the number of hosts, without TensorFlow."""

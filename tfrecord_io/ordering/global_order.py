@@ -1,4 +1,4 @@
-"""Global order: the rows of each global batch as a function of seed and step, on any number of hosts.
+"""Order rows so that each global batch depends only on seed and step, not on the number of hosts.
 
     an epoch      blocks of K neighbouring rows, permuted by (seed, epoch)             a line of N slots
     a window      the next W slots, which fill T steps of batches                      permuted within the columns
@@ -15,11 +15,9 @@ K = 4, G = 4, W = 16, T = 4, on the slots of the permuted blocks c a d b:
 Splits of up to 64 MB are kept in memory and fully permuted (K = 1). Blocks never cross a shard's end: leftover rows of
 all shards form the last blocks.
 
-A mixture spreads each dataset's rows evenly over the batch's columns, so that every replica gets its share: row i of n
-comes before row k of m if (2 i + 1) / n < (2 k + 1) / m.
-
-If the weights change within a window, the earlier rows keep their slots, and the later rows share the other slots. So a
-change never alters earlier batches, and every row comes once per epoch.
+A mixture spreads each dataset's rows evenly over the batch's columns: row i of n comes before row k of m if
+(2 i + 1) / n < (2 k + 1) / m. If the weights change within a window, earlier rows keep their slots, and later rows
+share the others. So a change never alters earlier batches, and every row comes once per epoch.
 """
 
 from __future__ import annotations
@@ -56,19 +54,20 @@ def fits_in_memory(shards: Sequence[Shard], *, compression: str) -> bool:
     return num_bytes * (_GZIP_RATIO if compression == "gzip" else 1) <= _MEMORY_BYTES
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+@dataclasses.dataclass(kw_only=True, eq=False)
 class GlobalOrder:
-    """Global order of one dataset's rows in one stage. `part`: the dataset's number in a mixture, or 0.
+    """Order of one dataset's training rows in one stage of a mixture's weights.
 
-    block, window: number of rows in each.
+    block, window: number of rows in a block and in a window (see the module's docstring).
+    part: the dataset's number in the mixture, or 0.
     earlier: the dataset's order in its previous stage, if this stage begins within a window of blocks.
     """
 
     # Attributes that `with_values` replaces.
     VALUES = (
         *("part", "first_step", "first_row", "end_row", "num_rows", "free_slots", "_in_cycle", "_per_cycle"),
-        *("_num_elements", "_window", "_windows_per_epoch", "_shared_window", "_num_whole", "_last_shard"),
-        *("_shard_parts", "_block_key", "_slot_key", "_row_grid", "_block_grid"),
+        *("_num_elements", "_window", "_windows_per_epoch", "_shared_window", "_last_shard", "_shard_parts"),
+        *("_block_key", "_slot_key", "_row_grid", "_block_grid"),
     )
 
     shard_rows: tuple[int, ...]
@@ -78,6 +77,20 @@ class GlobalOrder:
     stage: Stage
     part: int = 0
     earlier: GlobalOrder | None = None
+
+    def __post_init__(self) -> None:
+        self.rows_PK = rows_PK = self.stage.rows_PK
+        self.batch_rows, self.num_rows = int(rows_PK[0].sum()), sum(self.shard_rows)
+        self.first_step, self.first_row = self.stage.first, self.stage.before[self.part]
+        self.end_row = min(self.rows_before(self.stage.last), ENDLESS)
+        counts_P = rows_PK[:, self.part]
+        self._in_cycle = np.stack([np.cumsum(counts_P), counts_P], axis=1)
+        self._num_elements, self._per_cycle = len(rows_PK), int(counts_P.sum())
+        self._window = min(self.window, self.num_rows) if self.block > 1 else self.window
+        self._windows_per_epoch = -(-self.num_rows // self._window)
+        self._last_shard = len(self.shard_rows) - 1
+        self._block_key, self._slot_key = key(self.seed, _BLOCKS), key(self.seed, _SLOTS)
+        self._row_grid, self._block_grid = grid(self.num_rows), grid(self.num_rows // self.block)
 
     @classmethod
     def of(
@@ -91,8 +104,8 @@ class GlobalOrder:
         stage: Stage,
         part: int = 0,
     ) -> GlobalOrder:
-        """Return the order of a split's rows in one stage of the schedule."""
-        past = [other for other in schedule if other.first < stage.first and other.rows_PK[:, part].any()]
+        """Return the order of a split's rows in one `stage` of a `schedule`. `part`: the dataset's number in it."""
+        past = [before for before in schedule if before.first < stage.first and before.rows_PK[:, part].any()]
         # The dataset's first stage determines the window of all its stages.
         rows_PK = (past or [stage])[0].rows_PK
         steps = -(-shuffle.window // int(rows_PK[0].sum()))
@@ -112,36 +125,16 @@ class GlobalOrder:
         return dataclasses.replace(order, earlier=earlier)
 
     def with_values(self, values: Mapping[str, Any]) -> GlobalOrder:
-        """Return a copy of this order with the attributes `VALUES` of another dataset or stage, as tensors."""
+        """Return a copy with other values, such as tensors, of the attributes in `VALUES`."""
         order = copy.copy(self)
         vars(order).update(values)
         return order
-
-    @functools.cached_property
-    def first_step(self) -> int:
-        return self.stage.first
-
-    @functools.cached_property
-    def first_row(self) -> int:
-        return self.stage.before[self.part]
-
-    @functools.cached_property
-    def end_row(self) -> int:
-        return min(self.stage.rows_before(self.stage.last)[self.part], ENDLESS)
-
-    @functools.cached_property
-    def batch_rows(self) -> int:
-        return int(self.stage.rows_PK[0].sum())
-
-    @functools.cached_property
-    def num_rows(self) -> int:
-        return sum(self.shard_rows)
 
     def rows_before(self, step: int) -> int:
         return self.stage.rows_before(step)[self.part]
 
     def place(self, step: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the positions of this dataset's rows in a batch, ascending, and the rows' numbers, both int64 [n]."""
+        """Return this dataset's rows in a step's batch: ascending positions there, and row numbers, both int64 [n]."""
         first, last = self.rows_before(step), self.rows_before(step + 1)
         columns, numbers = np.zeros((2, 0), np.int64)
         window, _ = self.begin(first)
@@ -155,8 +148,8 @@ class GlobalOrder:
         return columns, numbers
 
     def in_batches(self, rows: Any, ops: Any) -> tuple[Any, Any]:
-        """Return the step and batch position of each row of this dataset's stream, both int64 [N]."""
-        if self.stage.rows_PK.shape[1] == 1:  # faster
+        """Return the step and the position in its batch, both int64 [N], of `rows`: places in this dataset's stream."""
+        if self.rows_PK.shape[1] == 1:  # faster
             return rows // self.batch_rows, rows % self.batch_rows
         ends_P, counts_P = (ops.constant(self._in_cycle[:, at]) for at in range(2))
         cycles, within = (rows - self.first_row) // self._per_cycle, (rows - self.first_row) % self._per_cycle
@@ -164,36 +157,19 @@ class GlobalOrder:
         counts_NK, count_N1 = ops.gather(ops.constant(self.rows_PK), turn), ops.gather(counts_P, turn)[:, None]
         row_N1 = (within - ops.gather(ends_P, turn))[:, None] + count_N1
         # Rows of each dataset that come before this row. A tie goes to the dataset named first.
-        ties_K = ops.where(ops.arange(0, self.stage.rows_PK.shape[1]) >= self.part, 1, 0)
+        ties_K = ops.where(ops.arange(0, self.rows_PK.shape[1]) >= self.part, 1, 0)
         before_NK = ((2 * row_N1 + 1) * counts_NK + count_N1 - ties_K) // (2 * count_N1)
         return self.first_step + cycles * self._num_elements + turn, ops.total(before_NK)
 
     def counts(self, first: int, last: int) -> np.ndarray:
-        """Return how many rows of this dataset are at positions [first, last) of the cycle's batches, int64 [P]."""
+        """Return the number of this dataset's rows at positions [first, last) of each batch of the cycle, int64 [P]."""
         rows = np.arange(self.first_row, self.first_row + self._per_cycle, dtype=np.int64)
         steps, columns = self.in_batches(rows, NUMPY)
         own = (columns >= first) & (columns < last)
         return np.bincount(steps[own] - self.first_step, minlength=self._num_elements)
 
-    @functools.cached_property
-    def rows_PK(self) -> np.ndarray:
-        return self.stage.rows_PK
-
-    @functools.cached_property
-    def _num_elements(self) -> int:
-        return len(self.rows_PK)
-
-    @functools.cached_property
-    def _in_cycle(self) -> np.ndarray:
-        counts_P = self.rows_PK[:, self.part]
-        return np.stack([np.cumsum(counts_P), counts_P], axis=1)
-
-    @functools.cached_property
-    def _per_cycle(self) -> int:
-        return int(self._in_cycle[-1, 0])
-
     def begin(self, row: int, *, first: int = 0, last: int | None = None) -> tuple[int, int]:
-        """Return the number of a row's window, and how many earlier rows in it are at positions [first, last)."""
+        """Return the number of a row's window, and the number of its earlier rows at batch positions [first, last)."""
         if self.block > 1:  # a window never crosses epochs
             epoch, slot = divmod(row, self.num_rows)
             number, before = divmod(slot, self._window)
@@ -206,9 +182,9 @@ class GlobalOrder:
         return window, int(np.count_nonzero((columns >= first) & (columns < last)))
 
     def of_window(self, window: Any, first: int, last: int, ops: Any) -> tuple[Any, Any, Any]:
-        """Return the rows of a window at the positions [first, last) in their batches, by step, then position.
+        """Return steps, batch positions and numbers of a window's rows at batch positions [first, last), in this order.
 
-        Returns: their steps, positions and numbers, each int64 [n].
+        Each is int64 [n]. Rows are sorted by step, then position. `ops`: `NUMPY` or its equivalent for tensors.
         """
         if self.block == 1:
             begin = ops.maximum(window * self._window, self.first_row)
@@ -243,7 +219,7 @@ class GlobalOrder:
 
     @functools.cached_property
     def free_slots(self) -> np.ndarray:
-        """Slots of this stage's first window that earlier stages leave free, ascending, int64 [n]."""
+        """Ascending slots of this stage's first window that earlier stages leave free, int64 [n]."""
         if self.earlier is None:
             return np.zeros(1, np.int64)
         _, _, rows, slots = self.earlier._in_slots(self._shared_window, 0, self.batch_rows, NUMPY)
@@ -270,9 +246,9 @@ class GlobalOrder:
     def _in_shards(self, numbers: Any, ops: Any) -> Any:
         # `numbers` count the rows of all whole blocks, then all leftover rows. The results are rows of the split.
         ends_S, shift_S, left_ends_S, left_shift_S = (ops.constant(self._shard_parts[:, at]) for at in range(4))
-        last, num_whole = self._last_shard, self._num_whole
+        num_whole = ends_S[-1]
         left = ops.where(numbers < num_whole, 0, numbers - num_whole)
-        in_whole = numbers + ops.gather(shift_S, ops.minimum(ops.search(ends_S, numbers), last))
+        in_whole = numbers + ops.gather(shift_S, ops.minimum(ops.search(ends_S, numbers), self._last_shard))
         in_left = left + ops.gather(left_shift_S, ops.search(left_ends_S, left))
         return ops.where(numbers < num_whole, in_whole, in_left)
 
@@ -287,38 +263,6 @@ class GlobalOrder:
         left_ends_S[-1] += 1
         shifts = first_S - (ends_S - whole_S), first_S + whole_S - (np.cumsum(left_S) - left_S)
         return np.stack([ends_S, shifts[0], left_ends_S, shifts[1]], axis=1)
-
-    @functools.cached_property
-    def _num_whole(self) -> int:
-        return int(self._shard_parts[-1, 0])
-
-    @functools.cached_property
-    def _last_shard(self) -> int:
-        return len(self.shard_rows) - 1
-
-    @functools.cached_property
-    def _block_key(self) -> Any:
-        return key(self.seed, _BLOCKS)
-
-    @functools.cached_property
-    def _slot_key(self) -> Any:
-        return key(self.seed, _SLOTS)
-
-    @functools.cached_property
-    def _row_grid(self) -> Any:
-        return grid(self.num_rows)
-
-    @functools.cached_property
-    def _block_grid(self) -> Any:
-        return grid(self.num_rows // self.block)
-
-    @functools.cached_property
-    def _window(self) -> int:
-        return min(self.window, self.num_rows) if self.block > 1 else self.window
-
-    @functools.cached_property
-    def _windows_per_epoch(self) -> int:
-        return -(-self.num_rows // self._window)
 
 
 @functools.lru_cache(maxsize=16)

@@ -1,4 +1,4 @@
-"""Keyed permutation of the numbers below a limit: random access to a shuffle of any size, without memory.
+"""Permute the numbers below a limit by a key: random access to a shuffle of any size, without memory.
 
 A Feistel network on pairs (left, right) of a grid hardly larger than the limit (Black and Rogaway, Ciphers with
 Arbitrary Finite Domains, 2002): each round adds a hash of one half to the other. A result beyond the limit passes
@@ -28,7 +28,7 @@ def grid(limit: int) -> tuple[int, int]:
 
 
 def permuted(numbers: Any, key: Key, ops: Any, *, limit: Any, grid: Any) -> Any:
-    """Permute `numbers`, int64 [N] below `limit` (an int or tensor). `grid`: the result of `grid(limit)`."""
+    """Permute the numbers below `limit`, and return the images of `numbers`, int64 [N]. `grid`: `grid(limit)`."""
     rows, columns = grid[0], grid[1]
 
     def two_rounds(turn: Any, left: Any, right: Any) -> tuple[Any, Any]:
@@ -43,7 +43,7 @@ def permuted(numbers: Any, key: Key, ops: Any, *, limit: Any, grid: Any) -> Any:
 
 
 def key(*numbers: int) -> Key:
-    """Derive a key from numbers of at most 64 bits."""
+    """Return a key that depends on all `numbers`, of at most 64 bits, and their order."""
     low, high = 0, 0
     for number in numbers:
         for word in (number & _WORD, (number >> 32) & _WORD):
@@ -52,14 +52,14 @@ def key(*numbers: int) -> Key:
 
 
 def folded(key: Key, numbers: Any, ops: Any) -> Key:
-    """Derive a key from `key` and each of `numbers`, int64 [N] of at most 63 bits."""
+    """Return N keys, each derived from `key` and one of `numbers`, int64 [N] of at most 63 bits."""
     low, high = numbers & _WORD, ops.shifted(numbers, 32)
     first = _mixed(_mixed(low ^ key[0], ops) ^ high, ops)
     return first, _mixed(_mixed((low + key[1]) & _WORD, ops) ^ high ^ _GOLDEN, ops)
 
 
 def hashed(key: Key, numbers: Any, ops: Any) -> Any:
-    """Return a keyed 32-bit hash of each of `numbers`, int64 [N] of at most 63 bits."""
+    """Return a 32-bit hash of `key` and each of `numbers`, int64 [N] of at most 63 bits."""
     return folded(key, numbers, ops)[0]
 
 
@@ -77,7 +77,7 @@ def _mixed(values: Any, ops: Any) -> Any:
 
 
 class NUMPY:
-    """The operations of global orders, on arrays. `global_records.TENSORS` has them for tensors."""
+    """Operations of global orders, on arrays. `global_records.TENSORS` has them for tensors."""
 
     minimum, maximum, where = staticmethod(np.minimum), staticmethod(np.maximum), staticmethod(np.where)
     constant = staticmethod(lambda values: values)
@@ -92,14 +92,14 @@ class NUMPY:
 
     @staticmethod
     def changed(turns: int, change: Callable[[Any, Any, Any], tuple[Any, Any]], left: Any, right: Any) -> Any:
-        """Replace (left, right) with change(turn, left, right), for each turn in range(turns)."""
+        """Replace (left, right) by change(turn, left, right) for each turn in range(turns), and return it."""
         for turn in range(turns):
             left, right = change(turn, left, right)
         return left, right
 
     @staticmethod
     def changed_below(limit: int, change: Callable[[np.ndarray], np.ndarray], values: np.ndarray) -> np.ndarray:
-        """Apply `change` to each value once, and then as often as the value is not below the limit."""
+        """Return `values` after applying `change` to each once, and again until it is below `limit`."""
         values = change(values)
         while (outside := values >= limit).any():
             values = np.where(outside, change(values), values)

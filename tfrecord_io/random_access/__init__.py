@@ -1,4 +1,4 @@
-"""Random access to rows by number, without TensorFlow: for Grain, PyTorch and plain Python.
+"""Read rows by number, without TensorFlow: for Grain, PyTorch and plain Python.
 
     data = random_access.open("gs://bucket/wiki")       reads manifest.json, lists the folder
     rows = data["train"]                                a sequence

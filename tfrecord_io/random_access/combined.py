@@ -1,4 +1,4 @@
-"""Global batches for training without TensorFlow, equal to the reader's with order="global".
+"""Read global batches for training without TensorFlow, equal to the reader's with order="global".
 
     batches = random_access.global_batches(rows, global_batch_size=256, seed=0)
     batches[step]                                       {"input_ids": int64 [256, L], ...}
@@ -8,7 +8,7 @@
     grain.MapDataset.range(start, steps).map(batches)                                     in Grain
     torch.utils.data.DataLoader(batches, batch_size=None, sampler=range(start, steps))    in PyTorch
 
-A batch is a function of seed and step (from 0), so any process can make any part of it. Apply objectives to the whole
+A batch depends only on seed and step (from 0), so any process can make any part of it. Apply objectives to the whole
 batch, with `rng=np.random.default_rng([seed, step])`.
 """
 
@@ -41,10 +41,11 @@ def global_batches(
     temperature: float | None = None,
     maximum: int | None = None,
 ) -> GlobalBatches:
-    """Return the endless, shuffled batches of a dataset or mixture.
+    """Return the endless, shuffled batches of a dataset or mixture, as a sequence by step.
 
     Args:
-        rows: the rows of one dataset, or {name: rows} of several, mixed as in `mixture.Mixture`.
+        rows: the rows of one dataset, or {name: rows} of several. Other arguments are as in `mixture.Mixture` and its
+            `input_fn`.
 
     Raises:
         ReaderError: a dataset has no rows, an argument is invalid, or the datasets do not fit together.
@@ -75,7 +76,7 @@ def global_batches(
 
 
 class GlobalBatches:
-    """Batches made by `global_batches`. Can be pickled; threads and processes may read concurrently."""
+    """Training batches by step, made by `global_batches`. Can be pickled; threads and processes may share them."""
 
     def __init__(
         self,
@@ -89,13 +90,13 @@ class GlobalBatches:
         self._schema, self._batch_rows = schema, batch_rows
 
     def __getitem__(self, step: SupportsIndex) -> Row:
-        """Return the batch of a step: by feature name, arrays [global_batch_size, *shape]. Raises: as `part`."""
+        """Return the batch of a step: arrays [global_batch_size, *shape] by feature name. Raises: as `part`."""
         return self.part(step)
 
     __call__ = __getitem__
 
     def part(self, step: SupportsIndex, *, replica: int = 0, replicas: int = 1) -> Row:
-        """Return one replica's part of the batch: by feature name, arrays [global_batch_size / replicas, *shape].
+        """Return one replica's part of the batch: arrays [global_batch_size / replicas, *shape] by feature name.
 
         Raises:
             IndexError: the step or replica does not exist.
@@ -123,9 +124,9 @@ class GlobalBatches:
         return numbers
 
     def origins(self, step: SupportsIndex) -> list[tuple[str, int, int]]:
-        """Return each row's dataset ("" without a mixture), shard and record.
+        """Return the dataset's name ("" without a mixture), shard and record of each row in the batch, from 0 on.
 
-        All numbers begin at 0: the trainer's step 1 is step 0 here.
+        The trainer's step 1 is step 0 here.
         """
         origins = [("", 0, 0)] * self._batch_rows
         for name, columns, numbers in self._placed(step, replica=0, replicas=1):

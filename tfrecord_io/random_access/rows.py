@@ -45,21 +45,20 @@ def open(root: str | os.PathLike[str], *, check: bool = True) -> Data:
 
 
 class Rows(ShardFiles):
-    """Rows of one split, in the order of its shards; made by `random_access.open`.
+    """Rows of a split as a sequence, in the order of its shards; made by `random_access.open`.
 
     Numbers are arrays of int64 or float32. Text and bytes are `str` and `bytes`; for several rows, object arrays.
 
-    Can be pickled; threads and processes, even forked ones, may read concurrently.
+    Can be pickled; threads and processes, even forked ones, may share it.
     """
 
     def __repr__(self) -> str:
         # Grain identifies the dataset in checkpoints by this text.
-        return (
-            f"Rows({self.storage.shown!r}, {self.split!r}, {some(len(self), 'row')}, {self.manifest.fingerprint[:12]})"
-        )
+        fingerprint = self.manifest.fingerprint[:12]
+        return f"Rows({self.storage.shown!r}, {self.split!r}, {some(len(self), 'row')}, {fingerprint})"
 
     def __getitem__(self, index: SupportsIndex | slice) -> Row:
-        """Return one row, or the stacked rows of a slice.
+        """Return one row, or the rows of a slice as `batch` does.
 
         Raises: IndexError if a row does not exist, CorruptRecordError or ReaderError if a row cannot be read.
         """
@@ -73,7 +72,7 @@ class Rows(ShardFiles):
         return unstacked(self._decode(self._read_one(shard, record), (shard,), (record,)), 1)[0]
 
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Row]:
-        """Return several rows as a list. PyTorch calls this to read a batch at once. Raises: as `rows[index]`."""
+        """Return several rows as a list. PyTorch reads batches with this method. Raises: as `rows[index]`."""
         return unstacked(self.batch(indices), len(indices))
 
     _getitems = __getitems__
@@ -83,7 +82,7 @@ class Rows(ShardFiles):
             yield from self.__getitems__(range(start, min(start + _ITERATED_ROWS, len(self))))
 
     def batch(self, indices: Sequence[SupportsIndex] | np.ndarray) -> Row:
-        """Return the rows at these indices, stacked: by feature name, arrays [N, *shape]. Indices may repeat.
+        """Return the rows with N numbers, which may repeat, as arrays [N, *shape] by feature name.
 
         Raises: as `rows[index]`; ReaderError if the indices are not integers.
         """
@@ -126,7 +125,7 @@ class Rows(ShardFiles):
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class Data(Mapping[str, Rows]):
-    """An opened dataset: `Rows` by split name."""
+    """An opened dataset: a mapping from split names to `Rows`."""
 
     storage: Storage
     manifest: Manifest
@@ -165,7 +164,7 @@ def unfilled(schema: Schema, num_rows: int) -> Row:
 
 
 def unstacked(columns: Row, num_rows: int) -> list[Row]:
-    """Split stacked rows. A scalar becomes an array without dimensions; text and bytes become `str` and `bytes`."""
+    """Return the rows of a batch one by one. Scalars become arrays without dimensions."""
     return [
         {name: values[at] if values.dtype == object else values[at, ...] for name, values in columns.items()}
         for at in range(num_rows)

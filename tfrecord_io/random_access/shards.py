@@ -1,7 +1,6 @@
 """Read serialized records from a split's files, by row number.
 
-The smallest readable unit is a group of `stride` records. The edges of a shard are the starts of its groups and the end
-of the last one. Neighbouring groups are read together, as one span.
+The smallest readable unit is a group of `stride` records. Neighbouring groups are read together, as one span.
 
 A shard without an index is unpacked from its start, so read it in order.
 """
@@ -36,7 +35,7 @@ Messages = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ShardFiles:
-    """Files of one split. Can be pickled. `check`: as in `random_access.open`."""
+    """Shards of a split. Can be pickled. `check`: whether to verify checksums; compressed shards always are."""
 
     storage: Storage
     manifest: Manifest
@@ -57,7 +56,7 @@ class ShardFiles:
         return self.storage.path(self._shards[shard].name)
 
     def locate(self, row: int) -> tuple[int, int]:
-        """Return the shard that contains a row, and the row's number in it."""
+        """Return the number of the shard that contains a row, and the number of its record there."""
         shard = bisect.bisect_right(self._ends_S, row)
         return shard, row - (int(self._ends_S[shard - 1]) if shard else 0)
 
@@ -79,7 +78,7 @@ class ShardFiles:
             raise self._unreadable(name, error) from error
         if len(data) < stop - start:
             raise self._cut_off(shard, stop)
-        return self._found(data, place[:1], place[1:2], place[2:], shards=[shard], records=[record])
+        return self._messages(data, place[:1], place[1:2], place[2:], shards=[shard], records=[record])
 
     def _read(self, shards_N: np.ndarray, records_N: np.ndarray) -> Messages:
         if self.manifest.index_stride is None:
@@ -110,9 +109,9 @@ class ShardFiles:
         if sound < len(names):
             raise self._cut_off(shard_R[sound], int(stop_R[sound]))
         bounds_N = (start_G + shift_G)[group_N], (stop_G + shift_G)[group_N]
-        return self._found(data, *bounds_N, skips_N, shards=shards_N.tolist(), records=records_N.tolist())
+        return self._messages(data, *bounds_N, skips_N, shards=shards_N.tolist(), records=records_N.tolist())
 
-    def _found(
+    def _messages(
         self, data: np.ndarray, starts_N: Any, stops_N: Any, skips_N: Any, *, shards: list[int], records: list[int]
     ) -> Messages:
         from tfrecord_io.codec import kernels  # importing Numba takes half a second
@@ -146,7 +145,7 @@ class ShardFiles:
 
     @functools.cached_property
     def _edges(self) -> Any:
-        # Returns a shard's edges, int64 [groups + 1].
+        # Returns a shard's edges, the starts of its groups and the end of the last one: int64 [groups + 1].
         return functools.lru_cache(_INDEXES)(self._read_edges)
 
     def _read_edges(self, shard: int) -> np.ndarray:

@@ -1,6 +1,6 @@
 """Read byte ranges of files: `os.pread` on a local disk, ranged requests elsewhere.
 
-A storage can be pickled, and read by forked processes and several threads. Its methods raise OSError.
+A storage can be pickled, and shared by forked processes and threads. Its methods raise OSError.
 """
 
 import abc
@@ -54,7 +54,7 @@ class Storage(abc.ABC):
 
     @abc.abstractmethod
     def read_ranges(self, names: Sequence[str], starts_R: np.ndarray, stops_R: np.ndarray) -> tuple[np.ndarray, int]:
-        """Return concatenated ranges of bytes, and the number of ranges before the first truncated one.
+        """Return R ranges of bytes, concatenated, uint8; and the number of ranges before the first truncated one.
 
         Range r has bytes [starts_R[r], stops_R[r]) of file names[r].
         """

@@ -157,7 +157,7 @@ def test_a_folder_with_something_else_is_left_alone(tmp_path: Path) -> None:
         ("parquet", ["--drop", "nothing"], "there is no such column, expected one of input_ids, label"),
         ("parquet", ["--rename", "label=input_ids"], "two columns would be named 'input_ids'"),
         ("parquet", ["--rename", "label"], "--rename label: expected OLD=NEW"),
-        ("tfrecord", ["--rename", "label=not a name"], "feature name 'not a name'"),
+        ("tfrecord", ["--rename", "label=not a name"], "feature 'not a name': invalid name"),
         ("tfrecord", ["--add", "labels"], "--add was given with --to tfrecord"),
         ("parquet", ["--documents"], "each row is one document, which is exported without padding anyway"),
         ("parquet", ["--split", "test"], "no split 'test'"),

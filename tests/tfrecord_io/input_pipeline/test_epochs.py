@@ -48,7 +48,7 @@ def test_hosts_read_each_row_once_an_epoch(data: Data, hosts: int) -> None:
         found: list[int] = []
         for index in range(hosts):
             host = Host(index=index, count=hosts)
-            given = record_order.Training(source=source, host=host, shuffle=SMALL).settings
+            given = record_order.stream_settings(source, host, SMALL)
             pieces = record_order.epoch_pieces(*source.columns, tf.constant(given), tf.constant(epoch, tf.int64))
             for path, _, first, count in zip(*(each.numpy().tolist() for each in pieces), strict=True):
                 found += range(begins[path] + first, begins[path] + first + count)
