@@ -1,1 +1,1 @@
-"""Programs that are run from a checkout: the trainer, the benchmark, the checks."""
+"""Programs to run in a checkout of this repository: the trainer, the benchmark, the checks."""

@@ -1,8 +1,6 @@
-"""Print digests of the reader's batches of a dataset: `python scripts/batch_digests.py OUT`.
+"""Print digests of a dataset's batches as JSON: `python scripts/batch_digests.py OUT`.
 
-Prints JSON: the SHA-256 of every value of eight batches, in order, for each way of reading (training, continued, with
-objectives, evaluation, random access). Needs TensorFlow, NumPy, Numba and `tfrecord_io`. Equal digests with two
-releases of TensorFlow mean equal batches (see scripts/check_reader_alone).
+Equal digests with two releases of TensorFlow mean that the reader returns equal batches (scripts/check_reader_alone).
 """
 
 import hashlib
@@ -41,14 +39,14 @@ def main(root: str) -> None:
 
 
 def digest(batches: Iterable[Any]) -> str:
-    """Return the SHA-256 of names, dtypes, shapes and values of the first batches."""
-    found = hashlib.sha256()
+    """Return the SHA-256 of names, dtypes, shapes and values of the first eight batches."""
+    sha256 = hashlib.sha256()
     for batch in itertools.islice(batches, BATCHES):
         arrays = tf.nest.map_structure(np.asarray, batch)
-        found.update(repr(tf.nest.map_structure(lambda array: (str(array.dtype), array.shape), arrays)).encode())
+        sha256.update(repr(tf.nest.map_structure(lambda array: (str(array.dtype), array.shape), arrays)).encode())
         for array in tf.nest.flatten(arrays):
-            found.update(array.tobytes())
-    return found.hexdigest()
+            sha256.update(array.tobytes())
+    return sha256.hexdigest()
 
 
 if __name__ == "__main__":

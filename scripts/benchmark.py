@@ -1,4 +1,4 @@
-"""Run this project's benchmark: all comparisons in one run, on a synthetic corpus. Only `peers` downloads.
+"""Compare this project's speed and memory with other programs, on a synthetic corpus. Only `peers` downloads.
 
     python scripts/benchmark.py [--workdir DIR] [--quick] [--only NAME ...] [--runs N]
 
@@ -42,7 +42,7 @@ SECTIONS = {
 
 
 def main() -> int:
-    """Run the requested sections and print their tables."""
+    """Run the sections named on the command line, print their tables, and return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--workdir", type=pathlib.Path, default="out/benchmark", help="default %(default)s")
     parser.add_argument(

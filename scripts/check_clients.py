@@ -30,66 +30,45 @@ import time
 
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
 # MaxText's imports in a training run. It declares them in extras alone, which are for accelerators.
-MAXTEXT = (
-    *("maxtext==0.2.5", "jax[cpu]", "flax", "optax", "grain", "orbax-checkpoint", "tensorflow-cpu"),
-    *("tensorflow-datasets", "transformers", "datasets", "omegaconf", "aqtp", "qwix", "tensorboardx", "sentencepiece"),
-    *("tiktoken", "ml-goodput-measurement", "cloud-accelerator-diagnostics", "drjax", "pydantic", "jsonlines", "sympy"),
-    *("blobfile", "chex", "array_record", "etils", "einops", "google-cloud-storage", "gcsfs", "absl-py", "jinja2"),
-    *("ml_collections", "pathwaysutils", "google-cloud-mldiagnostics", "tokamax", "jaxtyping", "pillow"),
-)
+MAXTEXT = """
+    maxtext==0.2.5 jax[cpu] flax optax grain orbax-checkpoint tensorflow-cpu tensorflow-datasets transformers datasets
+    omegaconf aqtp qwix tensorboardx sentencepiece tiktoken ml-goodput-measurement cloud-accelerator-diagnostics drjax
+    pydantic jsonlines sympy blobfile chex array_record etils einops google-cloud-storage gcsfs absl-py jinja2
+    ml_collections pathwaysutils google-cloud-mldiagnostics tokamax jaxtyping pillow
+"""
 MAXTEXT_DATE = "2026-11-29"  # the 178 packages have their versions of this day
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Environment:
-    """pip's arguments, and the environment below: "" for this project's, None for an empty one with Python 3.12."""
-
-    install: tuple[str, ...]
-    on: str | None = ""
-
-
+# By name: the environment below ("" for this project's, None for an empty one with Python 3.12), and pip's arguments.
 ENVIRONMENTS = {
-    "clients": Environment(
-        install=(
-            *("--no-deps", "tfrecord", "crc32c", "seqio", "clu", "pyglove", "editdistance", "trl==1.16.0", "tf_slim"),
-            *("tf-models-official", "tf_keras", "tensorflow-hub", "gin-config", "uv"),
-        ),
+    "clients": (
+        "",
+        "--no-deps tfrecord crc32c seqio clu pyglove editdistance trl==1.16.0 tf_slim tf-models-official tf_keras "
+        "tensorflow-hub gin-config uv",
     ),
-    "torch": Environment(install=("torch", "trl==1.16.0", "accelerate", "torchdata", "tyro", "spmd_types")),
+    "torch": ("", "torch trl==1.16.0 accelerate torchdata tyro spmd_types"),
     # Megatron-Bridge asks for Python 3.12; the modules of its reader do not need it.
-    "readers": Environment(
-        install=(
-            *("--no-deps", "--ignore-requires-python", "megatron-bridge==0.6.2", "megatron-core", "torchtitan"),
-            *("ai2-olmo-core==3.0.0", "cached-path", "dataclass-extensions", "bettermap", "importlib_resources"),
-            *("boto3", "botocore", "s3transfer", "jmespath"),
-        ),
-        on="torch",
+    "readers": (
+        "torch",
+        "--no-deps --ignore-requires-python megatron-bridge==0.6.2 megatron-core torchtitan ai2-olmo-core==3.0.0 "
+        "cached-path dataclass-extensions bettermap importlib_resources boto3 botocore s3transfer jmespath",
     ),
-    "axolotl": Environment(
-        install=(
-            *("--no-deps", "axolotl==0.19.0", "transformers==5.16.1", "trl==1.9.0", "datasets==4.8.4"),
-            *("accelerate==1.13.0", "huggingface_hub==1.17.0", "tokenizers==0.23.1", "peft==0.20.0"),
-            *("addict", "fire", "posthog", "wandb"),
-        ),
-        on="torch",
+    "axolotl": (
+        "torch",
+        "--no-deps axolotl==0.19.0 transformers==5.16.1 trl==1.9.0 datasets==4.8.4 accelerate==1.13.0 "
+        "huggingface_hub==1.17.0 tokenizers==0.23.1 peft==0.20.0 addict fire posthog wandb",
     ),
-    "tunix": Environment(
-        install=(
-            *("--no-deps", "google-tunix==0.1.7", "google-metrax", "qwix", "jaxtyping", "wadler-lindig"),
-            *("python-dotenv", "kagglehub", "tensorboardX", "perfetto"),
-        ),
-        on="clients",
+    "tunix": (
+        "clients",
+        "--no-deps google-tunix==0.1.7 google-metrax qwix jaxtyping wadler-lindig python-dotenv kagglehub tensorboardX "
+        "perfetto",
     ),
-    "transformers4": Environment(
-        install=("--no-deps", "transformers==4.57.6", "tokenizers==0.22.2", "huggingface_hub==0.36.0"), on="torch"
-    ),
-    "maxtext": Environment(install=MAXTEXT, on=None),
+    "transformers4": ("torch", "--no-deps transformers==4.57.6 tokenizers==0.22.2 huggingface_hub==0.36.0"),
+    "maxtext": (None, MAXTEXT),
 }
 
 
 @dataclasses.dataclass(frozen=True)
 class Client:
-    """A program in scripts/clients, packages that its line names, the environment, and arguments after the folder."""
+    """A program in scripts/clients. `packages`: named in its line of the table; `arguments`: after the work folder."""
 
     program: str
     packages: str
@@ -129,7 +108,7 @@ _VERSION = "import importlib.metadata as m, sys; print(*(f'{n} {m.version(n)}' f
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the clients. Returns: the exit status."""
+    """Run the clients named on the command line, or all, and return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--work", type=pathlib.Path, help="folder for environments and data, kept")
     parser.add_argument("--only", action="append", choices=CLIENTS, help="client to run; repeatable")
@@ -144,7 +123,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _prepare(work: pathlib.Path) -> None:
-    """Build the reviews in three layouts, and export them."""
+    """Build and export the bundled examples for all clients, unless the work folder has them."""
     if (work / "prepared").exists():
         return
     _ours("examples/reviews/train_tokenizer.py", str(work / "tokenizer"))
@@ -198,13 +177,13 @@ def _environment() -> dict[str, str]:
 
 
 def _passes(name: str, client: Client, work: pathlib.Path) -> bool:
-    """Run a client, and print its section of the page."""
+    """Run a client, print its section of the page or its errors, and return whether it passes."""
     python = _python(work, client.environment)
     program = REPOSITORY / "scripts" / "clients" / client.program
     words = ([str(program), str(work), *client.arguments], ["-c", _VERSION, *client.packages.split()])
     ended, versions = (
-        subprocess.run([str(python), *each], env=_environment(), cwd=work, capture_output=True, text=True)
-        for each in words
+        subprocess.run([str(python), *arguments], env=_environment(), cwd=work, capture_output=True, text=True)
+        for arguments in words
     )
     if ended.returncode:
         print(f"FAILED  {name}\n{ended.stdout[-500:]}{ended.stderr[-2000:]}")
@@ -215,34 +194,35 @@ def _passes(name: str, client: Client, work: pathlib.Path) -> bool:
 
 
 def _python(work: pathlib.Path, name: str) -> pathlib.Path:
-    """Return the interpreter of an environment, after installing it if necessary."""
-    home, environment = work / name, ENVIRONMENTS[name]
+    """Return the Python interpreter of an environment, which is made on the first call."""
+    home, (below, packages) = work / name, ENVIRONMENTS[name]
     python = home / "bin" / "python"
     if (home / "installed").exists():
         return python
     # pip chooses from downloaded wheels: 16 minutes on a busy machine. uv reads their metadata: 7 seconds.
-    uv = (str(_python(work, "clients")), "-m", "uv") if environment.on is None else ()
-    folders, since = _seen(work, environment.on or ""), time.monotonic()
+    uv = (str(_python(work, "clients")), "-m", "uv") if below is None else ()
+    folders, since = _package_folders(work, below or ""), time.monotonic()
     if uv:
         _run(*uv, "venv", "--quiet", "--clear", "--python", "3.12", str(home))
         dated = ("--exclude-newer", MAXTEXT_DATE)
-        _run(*uv, "pip", "install", "--quiet", "--python", str(python), *dated, *environment.install)
+        _run(*uv, "pip", "install", "--quiet", "--python", str(python), *dated, *packages.split())
     else:
         _run(sys.executable, "-m", "venv", "--clear", str(home))
         (folder,) = home.glob("lib/python*/site-packages")
         (folder / "others.pth").write_text("\n".join(folders))
-        _run(str(python), "-m", "pip", "install", "--quiet", *environment.install)
+        _run(str(python), "-m", "pip", "install", "--quiet", *packages.split())
     (home / "installed").touch()
     print(f"installed {name} in {time.monotonic() - since:.0f} s", flush=True)
     return python
 
 
-def _seen(work: pathlib.Path, name: str) -> list[str]:
-    """Return the folders of packages that an environment sees, this project's at the end."""
+def _package_folders(work: pathlib.Path, name: str) -> list[str]:
+    """Return the folders of an environment's packages and those below it, this project's at the end."""
     if not name:
         return [path for path in sys.path if path.endswith("site-packages")]
     _python(work, name)
-    return [*map(str, (work / name).glob("lib/python*/site-packages")), *_seen(work, ENVIRONMENTS[name].on or "")]
+    below = _package_folders(work, ENVIRONMENTS[name][0] or "")
+    return [*map(str, (work / name).glob("lib/python*/site-packages")), *below]
 
 
 def _run(*words: str) -> None:

@@ -22,6 +22,7 @@ import urllib.parse
 import urllib.request
 import zipfile
 from collections.abc import Sequence
+from typing import Any
 
 FLINK = "1.19"
 # The newest release with all parts available. Beam's protocols change little: it also serves newer Python SDKs.
@@ -55,11 +56,11 @@ _POM = f"""\
 
 
 class NotFetchedError(Exception):
-    """The job server can't be fetched; the message gives the reason."""
+    """Beam's job server cannot be fetched; the message gives the reason."""
 
 
 def main() -> int:
-    """Print the path of the jar, fetching it if necessary."""
+    """Fetch the jar if necessary, print its path or the error, and return the exit status."""
     try:
         print(fetch())
     except NotFetchedError as error:
@@ -70,23 +71,23 @@ def main() -> int:
 
 
 def path() -> pathlib.Path:
-    """Return the path of the jar, whether it exists or not."""
+    """Return the path of the job server's jar, whether it exists or not."""
     cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
     return cache / "prep-tfrecords" / f"flink-{FLINK}-job-server-{BEAM}.jar"
 
 
 def missing() -> str:
-    """Return a message about the first missing requirement of the job server, or an empty string."""
+    """Return a message about the first missing requirement of the job server, or "" if it can run."""
     if shutil.which("java") is None:
         return "java is not on PATH"
     if not path().is_file():
         return f"{path()} is missing; run scripts/get_flink_job_server.py"
-    gone = [part for part in _parts(path()) if not part.is_file()]
-    return f"{gone[0]} is missing; run scripts/get_flink_job_server.py" if gone else ""
+    absent = [part for part in _parts(path()) if not part.is_file()]
+    return f"{absent[0]} is missing; run scripts/get_flink_job_server.py" if absent else ""
 
 
 def fetch() -> pathlib.Path:
-    """Return the path of the jar, fetched from Maven unless it is complete. Raises: NotFetchedError."""
+    """Return the path of the job server's jar, fetched from Maven unless it is complete. Raises: NotFetchedError."""
     for program in ("java", "mvn"):
         if shutil.which(program) is None:
             raise NotFetchedError(f"{program} is not on PATH")
@@ -101,7 +102,7 @@ def fetch() -> pathlib.Path:
 
 
 def _require_known(parts: Sequence[pathlib.Path]) -> None:
-    """Check names and contents of the parts against `SHA256`. Raises: NotFetchedError."""
+    """Raise NotFetchedError unless the names and contents of these jar files have the digest `SHA256`."""
     listing = [f"{hashlib.sha256(part.read_bytes()).hexdigest()}  {part.name}\n" for part in parts]
     digest = hashlib.sha256("".join(sorted(listing, key=lambda line: line.split()[1])).encode()).hexdigest()
     if digest != SHA256:
@@ -111,16 +112,15 @@ def _require_known(parts: Sequence[pathlib.Path]) -> None:
 
 
 def _resolve() -> list[pathlib.Path]:
-    """Return the job server's jar and its dependencies in Maven's local repository."""
+    """Let Maven fetch the job server's jar and its dependencies; return their paths in its local repository."""
     with tempfile.TemporaryDirectory() as folder:
         pom, listed = pathlib.Path(folder) / "pom.xml", pathlib.Path(folder) / "classpath"
         pom.write_text(_POM)
         goal = ["dependency:build-classpath", "-DincludeScope=runtime", f"-Dmdep.outputFile={listed}"]
         command = ["mvn", "--quiet", "--batch-mode", "--file", str(pom), *goal]
+        quiet: Any = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
         try:
-            ended = subprocess.run(
-                command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_SECONDS, check=False
-            )
+            ended = subprocess.run(command, **quiet, timeout=_SECONDS, check=False)
         except subprocess.TimeoutExpired as error:
             raise NotFetchedError(f"Maven did not finish within {_SECONDS} seconds") from error
         if ended.returncode:
@@ -131,11 +131,8 @@ def _resolve() -> list[pathlib.Path]:
 
 def _write_jar(jar: pathlib.Path, parts: list[pathlib.Path]) -> None:
     jar.parent.mkdir(parents=True, exist_ok=True)
-    manifest = {
-        "Manifest-Version": "1.0",
-        "Main-Class": JOB_SERVER,
-        "Class-Path": " ".join(part.as_uri() for part in parts),
-    }
+    addresses = " ".join(part.as_uri() for part in parts)
+    manifest = {"Manifest-Version": "1.0", "Main-Class": JOB_SERVER, "Class-Path": addresses}
     partial = jar.with_name(f".{jar.name}-{os.getpid()}")
     with zipfile.ZipFile(partial, "w") as archive:
         # A line has 72 bytes at most; the rest is in lines that begin with a space.
@@ -148,9 +145,8 @@ def _parts(jar: pathlib.Path) -> list[pathlib.Path]:
     with zipfile.ZipFile(jar) as archive:
         lines = archive.read("META-INF/MANIFEST.MF").decode().replace("\r\n ", "").splitlines()
     (addresses,) = [line.partition(": ")[2] for line in lines if line.startswith("Class-Path: ")]
-    return [
-        pathlib.Path(urllib.request.url2pathname(urllib.parse.urlsplit(address).path)) for address in addresses.split()
-    ]
+    paths = [urllib.parse.urlsplit(address).path for address in addresses.split()]
+    return [pathlib.Path(urllib.request.url2pathname(path)) for path in paths]
 
 
 if __name__ == "__main__":

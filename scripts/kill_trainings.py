@@ -29,7 +29,7 @@ MODEL = "tests.train.small:bag"  # it has dropout, so random numbers matter too
 
 
 def train(data: str, model_dir: str, backend: str) -> None:
-    """Run one attempt in this process. Its messages go to MODEL_DIR.log."""
+    """Train a small model, or resume its training, in this process. Messages go to MODEL_DIR.log."""
     from pipelines.train.cli import main
 
     where = ["--data", data, "--model-dir", model_dir, "--tpu", "none", "--backend", backend]
@@ -39,7 +39,7 @@ def train(data: str, model_dir: str, backend: str) -> None:
 
 
 def main() -> int:
-    """Run trainings until the number of kills is reached. Returns: the exit status."""
+    """Kill and resume trainings until the number of kills is reached, and return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=40)
     parser.add_argument("--backend", choices=("jax", "tensorflow"), default="jax")
@@ -73,10 +73,8 @@ def main() -> int:
             begun = time.monotonic()
             while not survives(model_dir, draws.uniform(0, duration) if kills < options.kills else None):
                 kills += 1
-                saved = [
-                    int(path.name[5:]) for path in model_dir.glob("checkpoints/ckpt[-_]*") if path.name[5:].isdigit()
-                ]
-                resumed[max(saved, default=0)] += 1
+                steps = [path.name[5:] for path in model_dir.glob("checkpoints/ckpt[-_]*")]
+                resumed[max((int(step) for step in steps if step.isdigit()), default=0)] += 1
                 begun = time.monotonic()
             duration = time.monotonic() - begun  # the machine may be busier, or less busy, than at first
             if (model_dir / WEIGHTS).read_bytes() != expected:
@@ -88,7 +86,7 @@ def main() -> int:
 
 
 def _prepare(work: pathlib.Path) -> None:
-    """Build the bundled reviews."""
+    """Build a dataset of the bundled reviews in folder `data` of `work`."""
     build = ["-m", "prep_tfrecords", "build", "examples/reviews", "--output", f"{work}/data", "--label-column", "label"]
     for words in (
         ["examples/reviews/train_tokenizer.py", f"{work}/tokenizer"],

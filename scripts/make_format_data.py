@@ -28,39 +28,30 @@ FOLDER = REPOSITORY / "tests" / "data" / f"format-{manifest.FORMAT_VERSION}"
 _ROWS = 12
 # By folder: the example that provides the first rows as source, the tokenizer's example, and the options.
 DATASETS = {
-    "pad": ("reviews", "reviews", ["--label-column", "label", "--max-length", "16"]),
-    "windows": ("reviews", "reviews", ["--max-length", "16", "--stride", "4"]),
-    "buckets": ("reviews", "reviews", ["--max-length", "32", "--bucket-lengths", "16,32"]),
-    "gzip": ("reviews", "reviews", ["--max-length", "16", "--compression", "gzip"]),
-    "concat": ("reviews", "chats", ["--layout", "concat", "--max-length", "32"]),
-    "pack": ("reviews", "chats", ["--layout", "pack", "--max-length", "64"]),
-    "chat": ("chats", "chats", ["--layout", "chat", "--max-length", "128"]),
-    "preference": (
-        *("preferences", "chats"),
-        ["--layout", "preference", "--keep-column", "margin", "--max-length", "96"],
-    ),
-    "seq2seq": (
-        *("translations", "chats"),
-        ["--layout", "seq2seq", "--text-column", "en", "--target-column", "de", "--max-length", "32"],
-    ),
-    "tokens": ("tags", "reviews", ["--layout", "tokens", "--max-length", "32"]),
-    "qa": (
-        *("questions", "reviews"),
-        ["--layout", "qa", "--text-column", "question", "--text-column", "context", "--max-length", "48"],
-    ),
+    "pad": ("reviews", "reviews", "--label-column label --max-length 16"),
+    "windows": ("reviews", "reviews", "--max-length 16 --stride 4"),
+    "buckets": ("reviews", "reviews", "--max-length 32 --bucket-lengths 16,32"),
+    "gzip": ("reviews", "reviews", "--max-length 16 --compression gzip"),
+    "concat": ("reviews", "chats", "--layout concat --max-length 32"),
+    "pack": ("reviews", "chats", "--layout pack --max-length 64"),
+    "chat": ("chats", "chats", "--layout chat --max-length 128"),
+    "preference": ("preferences", "chats", "--layout preference --keep-column margin --max-length 96"),
+    "seq2seq": ("translations", "chats", "--layout seq2seq --text-column en --target-column de --max-length 32"),
+    "tokens": ("tags", "reviews", "--layout tokens --max-length 32"),
+    "qa": ("questions", "reviews", "--layout qa --text-column question --text-column context --max-length 48"),
 }
 
 
 def arguments(name: str, *, folder: pathlib.Path, output: pathlib.Path) -> list[str]:
-    """Return the arguments of the build of dataset `name` from the sources and tokenizers of a `folder`."""
+    """Return arguments of `prep-tfrecords` that build dataset `name` from the sources and tokenizers in `folder`."""
     example, tokenizer, options = DATASETS[name]
     paths = ["--tokenizer", str(folder / "tokenizers" / tokenizer), "--output", str(output)]
     # Small shards, so that there are several.
-    return ["build", str(folder / "sources" / example), *paths, *options, "--shard-size", "1kB"]
+    return ["build", str(folder / "sources" / example), *paths, *options.split(), "--shard-size", "1kB"]
 
 
 def main() -> int:
-    """Delete the folder and make it again."""
+    """Make the folder of the current format version again, and return the exit status."""
     shutil.rmtree(FOLDER, ignore_errors=True)
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "HF_HUB_OFFLINE": "1"}
     for example in sorted({example for example, _, _ in DATASETS.values()}):
@@ -81,15 +72,15 @@ def main() -> int:
 
 
 def digests(dataset: pathlib.Path) -> dict[str, str]:
-    """Return a digest of each feature's values in all records, in order."""
-    found: dict[str, Any] = {}
+    """Return the SHA-256 of all values of each feature in split "train", by feature name."""
+    sha256s: dict[str, Any] = {}
     opened = random_access.open(dataset)
     lengths = opened.manifest.bucket_lengths
     for part in map(opened.bucket, lengths) if lengths else [opened]:
         for row in part["train"]:
             for name, values in row.items():
-                found.setdefault(name, hashlib.sha256()).update(np.asarray(values, "<i8").tobytes())
-    return {name: digest.hexdigest() for name, digest in found.items()}
+                sha256s.setdefault(name, hashlib.sha256()).update(np.asarray(values, "<i8").tobytes())
+    return {name: sha256.hexdigest() for name, sha256 in sha256s.items()}
 
 
 def _forget_where(dataset: pathlib.Path) -> None:

@@ -1,4 +1,4 @@
-"""Check that the fast engines return exactly the ids of the Rust tokenizer. Nothing is downloaded.
+"""Check that the fast engines return exactly the token ids of the Rust tokenizer. Nothing is downloaded.
 
     python scripts/qualify_engines.py kinds [--strings N] [--engine NAME ...] [--kind TEXT ...] [--any-version]
     python scripts/qualify_engines.py files FOLDER ... [--strings N] [--engine NAME ...] [--any-version]
@@ -45,7 +45,7 @@ _DESCRIPTION = (__doc__ or "").partition("\n")[0]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the requested comparison and print the table."""
+    """Run the comparison named on the command line, print its table, and return the exit status."""
     options = _options(arguments)
     return {"kinds": _kinds, "files": _files, "strange": _strange}[options.command](options)
 
@@ -56,15 +56,15 @@ def _kinds(options: argparse.Namespace) -> int:
 
 
 def _files(options: argparse.Namespace) -> int:
-    found = {}
-    for given in options.folders:
-        for file in sorted(given.rglob("tokenizer.json")):
-            name = str(file.parent.relative_to(given.parent))
-            found[name] = saved_copy.class_for(str(file.parent)).from_pretrained(file.parent, mistral_format=False)
-    if not found:
+    tokenizers = {}
+    for folder in options.folders:
+        for file in sorted(folder.rglob("tokenizer.json")):
+            name = str(file.parent.relative_to(folder.parent))
+            tokenizers[name] = saved_copy.class_for(str(file.parent)).from_pretrained(file.parent, mistral_format=False)
+    if not tokenizers:
         print(f"no tokenizer.json in {', '.join(map(str, options.folders))}", file=sys.stderr)
         return 2
-    return _compare(found, options)
+    return _compare(tokenizers, options)
 
 
 def _compare(tokenizers: Mapping[str, Any], options: argparse.Namespace) -> int:
@@ -132,18 +132,15 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     files = commands.add_parser("files", help="published tokenizers")
     files.add_argument("folders", nargs="+", type=pathlib.Path, metavar="FOLDER", help="of one, or of several")
-    names = comparing.ENGINES
-    for each in (kinds_in_use, files):
-        each.add_argument(
-            "--engine", nargs="+", action="extend", choices=names, metavar="NAME", help=f"of {', '.join(names)}"
-        )
-        each.add_argument("--any-version", action="store_true", help="also of packages that were not tried before")
-        each.add_argument(
-            "--strings", type=int, default=1_000_000, metavar="N", help="random ones, default %(default)s"
-        )
-        each.add_argument("--code-point-step", type=int, default=1, metavar="N", help="every Nth code point only")
-        each.add_argument("--long-bytes", type=int, default=2_500_000, metavar="N", help="of each long document")
-        each.add_argument("--seed", type=int, default=0, metavar="N", help="default %(default)s")
+    engines: Any = {"nargs": "+", "action": "extend", "choices": comparing.ENGINES, "metavar": "NAME"}
+    number: Any = {"type": int, "metavar": "N"}
+    for command in (kinds_in_use, files):
+        command.add_argument("--engine", **engines, help=f"of {', '.join(comparing.ENGINES)}")
+        command.add_argument("--any-version", action="store_true", help="also of packages that were not tried before")
+        command.add_argument("--strings", **number, default=1_000_000, help="random ones, default %(default)s")
+        command.add_argument("--code-point-step", **number, default=1, help="every Nth code point only")
+        command.add_argument("--long-bytes", **number, default=2_500_000, help="of each long document")
+        command.add_argument("--seed", **number, default=0, help="default %(default)s")
     odd = commands.add_parser("strange", help="tokenizers put together at random")
     odd.add_argument("--minutes", type=float, default=10.0, metavar="N", help="default %(default)s")
     odd.add_argument("--tokenizers", type=int, metavar="N", help="so many at most, default: as time allows")

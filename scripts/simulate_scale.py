@@ -39,7 +39,7 @@ HUB_REQUESTS_A_SECOND = 3_000 / 300
 
 
 def source_of(num_bytes: int) -> Groups:
-    """Return the row groups of a source with `num_bytes` bytes, in files of 300 MB on the Hub."""
+    """Return the row groups of an invented source of `num_bytes` bytes, in files of 300 MB on the Hub."""
     index = np.arange(num_bytes // GROUP_BYTES, dtype=np.int32)
     file, num_bytes_G = index // FILE_GROUPS, np.full_like(index, GROUP_BYTES)
     rows = np.full_like(index, GROUP_ROWS)
@@ -58,14 +58,14 @@ def source_of(num_bytes: int) -> Groups:
 
 
 def plan_of(groups: Groups) -> SplitPlan:
-    """Plan shards of 100 MB, assuming that they have the size of their texts."""
+    """Return a plan of shards with 100 MB of text each."""
     rows = ((0, groups.total_rows),)
     blocks = Blocks.joined(
         [
             split_plans._cut_groups(
-                found, np.full(len(found), float(GROUP_BYTES)), rows=BLOCK_ROWS, row_bytes=GROUP_BYTES / GROUP_ROWS
+                cover, np.full(len(cover), float(GROUP_BYTES)), rows=BLOCK_ROWS, row_bytes=GROUP_BYTES / GROUP_ROWS
             )
-            for found in covers(groups.ends, rows)
+            for cover in covers(groups.ends, rows)
         ]
     )
     split: Any = SimpleNamespace(name="train", source_split="train", ranges=rows, tasks_before=0)
@@ -74,7 +74,7 @@ def plan_of(groups: Groups) -> SplitPlan:
 
 
 def manifest_of(shards: int) -> Manifest:
-    """Return a manifest of `shards` shards of 100 MB."""
+    """Return a manifest with this number of shards of 100 MB."""
     same: dict[str, Any] = {
         name: [SHARD_BYTES] * shards for name in ("num_bytes", "num_examples", "num_tokens", "rows_in", "rows_used")
     }
@@ -94,7 +94,7 @@ def manifest_of(shards: int) -> Manifest:
 
 
 def figures(num_bytes: int) -> dict[str, float]:
-    """Plan a source of `num_bytes` bytes; return the measured figures by name."""
+    """Plan a source of `num_bytes` bytes; return times, sizes and counts, by their names in the table."""
     began = time.process_time()
     groups = source_of(num_bytes)
     plan = plan_of(groups)
@@ -128,17 +128,16 @@ def figures(num_bytes: int) -> dict[str, float]:
     }
 
 
-def table(found: dict[str, dict[str, float]]) -> str:
-    """Return the figures as a Markdown table with one column per size."""
-    head = f"| | {' | '.join(found)} |\n|---|{'---|' * len(found)}\n"
-    names = next(iter(found.values()))
-    return head + "".join(
-        f"| {name} | {' | '.join(shown(each[name]) for each in found.values())} |\n" for name in names
-    )
+def table(columns: dict[str, dict[str, float]]) -> str:
+    """Return a Markdown table with a column per size and a row per figure."""
+    head = f"| | {' | '.join(columns)} |\n|---|{'---|' * len(columns)}\n"
+    names = next(iter(columns.values()))
+    rows = (" | ".join([name, *(shown(column[name]) for column in columns.values())]) for name in names)
+    return head + "".join(f"| {row} |\n" for row in rows)
 
 
 def shown(value: float) -> str:
-    """Format a figure with three digits, or as a whole number."""
+    """Format a number with two digits, or as a whole number if it is one or has more digits."""
     return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.2g}"
 
 

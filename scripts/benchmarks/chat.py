@@ -66,17 +66,17 @@ _LAYOUTS = {
 
 
 def report(settings: preparing.Settings) -> str:
-    """Return the table of this section, for byte-level BPE, which most chat models use."""
+    """Compare builds of conversations with a build of their text, and return a Markdown table of the times."""
     workdir = settings.workdir / "chat"
     tokenizer = _tokenizer(workdir, settings.tokenizer("bpe"))
     folder = _conversations(workdir, tokenizer, num_bytes=settings.num_bytes["small"] // 10)
     (workdir / "rewriting.jinja").write_text(_REWRITING, encoding="utf-8")
-    given = ["build", str(folder), "--tokenizer", str(tokenizer), "--max-length", str(_LENGTH), "--overwrite"]
-    given += ["--shard-size", "1GB", "--workers", "1", "--max-error-rate", "1"]
+    command = ["build", str(folder), "--tokenizer", str(tokenizer), "--max-length", str(_LENGTH), "--overwrite"]
+    command += ["--shard-size", "1GB", "--workers", "1", "--max-error-rate", "1"]
     contenders = {}
     for name, options in _LAYOUTS.items():
-        words = [str(workdir / each) if each.endswith(".jinja") else each for each in options]
-        contenders[name] = _contender(workdir / name, [*given, *words])
+        words = [str(workdir / word) if word.endswith(".jinja") else word for word in options]
+        contenders[name] = _contender(workdir / name, [*command, *words])
     for _, _, make in contenders.values():
         make()  # compiles, and starts renderers
     turns = [[_measured(make) for _, _, make in contenders.values()] for _ in range(2 * settings.runs + 1)]
@@ -92,7 +92,7 @@ def report(settings: preparing.Settings) -> str:
 
 
 def _contender(output: pathlib.Path, command: list[str]) -> tuple[str, int, Callable[[], object]]:
-    """Build a dataset of one shard; return its engine, its tokens, and a function that makes the shard again."""
+    """Build a dataset of one shard; return its engine, number of tokens, and a function that makes the shard again."""
     with contextlib.suppress(SystemExit):  # the command exits the process; without a manifest the next lines fail
         commands.main.main([*command, "--output", str(output)], standalone_mode=False)
     facts = manifest.parse((output / manifest.FILE_NAME).read_bytes())
@@ -103,7 +103,7 @@ def _contender(output: pathlib.Path, command: list[str]) -> tuple[str, int, Call
 
 
 def _measured(make: Callable[[], object]) -> tuple[float, float]:
-    """Return seconds of wall clock, and of this process and its children together."""
+    """Call `make`; return its seconds of wall clock, and the CPU seconds of this process and its children."""
     wall, cpu = time.perf_counter(), _cpu_seconds()
     make()
     return time.perf_counter() - wall, _cpu_seconds() - cpu
@@ -114,7 +114,7 @@ def _cpu_seconds() -> float:
 
 
 def _tokenizer(workdir: pathlib.Path, trained: pathlib.Path) -> pathlib.Path:
-    """Save a tokenizer with a chat template and its tokens; return the folder."""
+    """Add a chat template and its tokens to the tokenizer `trained`, save it, and return the folder."""
     tokenizer: Any = AutoTokenizer.from_pretrained(trained)
     tokenizer.add_special_tokens({"additional_special_tokens": _TOKENS}, replace_extra_special_tokens=False)
     tokenizer.chat_template = _TEMPLATE
@@ -123,12 +123,12 @@ def _tokenizer(workdir: pathlib.Path, trained: pathlib.Path) -> pathlib.Path:
 
 
 def _conversations(workdir: pathlib.Path, tokenizer: pathlib.Path, *, num_bytes: int) -> pathlib.Path:
-    """Write a file with the conversations and their text from the template; return the folder."""
+    """Write conversations of `num_bytes` of text, and their rendered text, as a Parquet file; return its folder."""
     folder = workdir / "conversations"
     folder.mkdir(parents=True, exist_ok=True)
     loaded: Any = AutoTokenizer.from_pretrained(tokenizer)
     messages = list(_made(num_bytes=num_bytes))
-    texts = [loaded.apply_chat_template(each, tokenize=False) for each in messages]
+    texts = [loaded.apply_chat_template(conversation, tokenize=False) for conversation in messages]
     pq.write_table(pa.table({"messages": messages, "text": texts}), folder / "train.parquet", row_group_size=1000)
     return folder
 

@@ -27,7 +27,7 @@ Columns = dict[str, list[Any]]
 
 
 def tokenized(data: str, tokenizer: Any, layout: str, length: int) -> datasets.Dataset:
-    """Return the values of the records, as lists of ints."""
+    """Tokenize the texts of a folder of Parquet files; return rows of lists of ints, the values of the records."""
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     end = tokenizer.sep_token_id if tokenizer.eos_token_id is None else tokenizer.eos_token_id
@@ -54,7 +54,7 @@ def tokenized(data: str, tokenizer: Any, layout: str, length: int) -> datasets.D
 
 
 def record(row: dict[str, Any]) -> bytes:
-    """Return the Example of a row."""
+    """Return a row as a serialized `tf.train.Example`."""
     features = {
         name: tf.train.Feature(int64_list=tf.train.Int64List(value=value if isinstance(value, list) else [value]))
         for name, value in row.items()
@@ -63,7 +63,7 @@ def record(row: dict[str, Any]) -> bytes:
 
 
 def write(dataset: datasets.Dataset, output: pathlib.Path) -> None:
-    """Write shards of about 100 MB."""
+    """Write the rows to TFRecord files of about 100 MB in the new folder `output`."""
     output.mkdir(parents=True)
     shards = -(-len(dataset) * len(record(dataset[0])) // SHARD_BYTES)
     for shard in range(shards):

@@ -44,7 +44,7 @@ _FIRST_SEPARATOR = 2 * NUM_WORDS + NUM_NUMBERS
 
 
 def documents(*, num_bytes: int) -> Iterator[pa.Table]:
-    """Yield tables of about 6 MB of text; the last document is the one that completes `num_bytes` bytes of text."""
+    """Yield tables with about 6 MB of text and labels each; all texts together have at least `num_bytes` bytes."""
     rng = np.random.default_rng([0, 3])
     while num_bytes > 0:
         text = _chunk(rng)
@@ -63,16 +63,16 @@ def parquet(workdir: pathlib.Path, *, num_bytes: int) -> pathlib.Path:
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
         tables = documents(num_bytes=num_bytes)
-        for part, some in enumerate(iter(lambda: list(itertools.islice(tables, _TABLES_PER_FILE)), [])):
+        for part, in_file in enumerate(iter(lambda: list(itertools.islice(tables, _TABLES_PER_FILE)), [])):
             path = partial / f"part-{part:05d}.parquet"
-            pq.write_table(pa.concat_tables(some), path, row_group_size=_ROWS_PER_GROUP)
+            pq.write_table(pa.concat_tables(in_file), path, row_group_size=_ROWS_PER_GROUP)
         partial.rename(folder)
     return folder
 
 
 @functools.cache
 def _pieces() -> pa.LargeStringArray:
-    """Return all pieces: the words, the words capitalised, numbers, then the separators of three places."""
+    """Return all words, the same words capitalised, numbers, and the separators `_INSIDE`, `_BETWEEN` and `_LAST`."""
     vocabulary = words.vocabulary()
     capitals = [word[0].upper() + word[1:] for word in vocabulary]
     return pa.array([*vocabulary, *capitals, *words.numbers(), *_INSIDE, *_BETWEEN, *_LAST], pa.large_string())
@@ -80,7 +80,7 @@ def _pieces() -> pa.LargeStringArray:
 
 @functools.cache
 def _names() -> np.ndarray:
-    """Return bool[NUM_WORDS], True for words that are always capitalised."""
+    """Return bool [NUM_WORDS], True for words that are always capitalised, like names."""
     is_name = np.random.default_rng([0, 4]).random(NUM_WORDS) < 0.06
     is_name[:1_000] = False
     return is_name
@@ -99,7 +99,7 @@ def _chunk(rng: np.random.Generator) -> pa.StringArray:
 
 
 def _document_ends(rng: np.random.Generator) -> np.ndarray:
-    """Return bool[num_words], True on the last word of each document; document sizes are log-normal."""
+    """Draw documents of log-normal sizes; return bool [words], True on the last word of each document."""
     mean_words = _MEAN_DOCUMENT_BYTES / _BYTES_PER_WORD
     location = np.log(mean_words) - _LOG_NORMAL_SIGMA**2 / 2
     sizes = rng.lognormal(location, _LOG_NORMAL_SIGMA, round(_WORDS_PER_CHUNK / mean_words))
@@ -110,7 +110,7 @@ def _document_ends(rng: np.random.Generator) -> np.ndarray:
 
 
 def _sentence_ends(rng: np.random.Generator, count: int) -> np.ndarray:
-    """Return bool[count], True on the last word of each sentence of 3 to 60 words."""
+    """Draw sentences of 3 to 60 words; return bool [count], True on the last word of each sentence."""
     lengths = np.clip(rng.lognormal(np.log(_SENTENCE_WORDS) - 0.15, 0.55, count // 3 + 1), 3, 60).astype(np.int64)
     last = np.cumsum(lengths) - 1
     ends = np.zeros(count, bool)
@@ -119,7 +119,7 @@ def _sentence_ends(rng: np.random.Generator, count: int) -> np.ndarray:
 
 
 def _words(rng: np.random.Generator, *, starts_sentence: np.ndarray) -> np.ndarray:
-    """Return piece ids, int64[count]: words by frequency, capitalised as in English, and a few numbers."""
+    """Draw words by frequency, capitalised as in English, and a few numbers; return indices into `_pieces`, int64."""
     count = len(starts_sentence)
     ids = np.minimum(np.searchsorted(np.cumsum(words.probabilities()), rng.random(count)), NUM_WORDS - 1)
     ids += np.where(starts_sentence | _names()[ids], NUM_WORDS, 0)
@@ -128,7 +128,7 @@ def _words(rng: np.random.Generator, *, starts_sentence: np.ndarray) -> np.ndarr
 
 
 def _separators(rng: np.random.Generator, *, ends_sentence: np.ndarray, ends_document: np.ndarray) -> np.ndarray:
-    """Return indices into inside + between + last separators, int64[count]."""
+    """Draw the separator after each word; return indices into `_INSIDE`, `_BETWEEN` and `_LAST` together, int64."""
     count = len(ends_sentence)
     inside = rng.choice(len(_INSIDE), count, p=_INSIDE_SHARES)
     between = len(_INSIDE) + rng.choice(len(_BETWEEN), count, p=_BETWEEN_SHARES)
@@ -136,7 +136,7 @@ def _separators(rng: np.random.Generator, *, ends_sentence: np.ndarray, ends_doc
 
 
 def _cut(pieces: pa.LargeStringArray, *, last_pieces: np.ndarray) -> pa.StringArray:
-    """Return one string per document: the bytes of `pieces`, cut after each of `last_pieces`."""
+    """Join `pieces`, and cut them after each index in `last_pieces`; return one string per document."""
     _, offsets, data = pieces.buffers()
     ends = np.frombuffer(offsets, np.int64)[last_pieces + 1]
     starts_and_ends = np.concatenate([[0], ends]).astype(np.int32)

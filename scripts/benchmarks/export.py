@@ -17,7 +17,7 @@ from tfrecord_io.errors import PrepError
 
 
 def main() -> None:
-    """Print one line per dataset and format: the best of three runs, after one that compiles."""
+    """Export each dataset to each format; print one line with the best of three speeds, after a run that compiles."""
     formats = get_args(ExportFormat)
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("datasets", nargs="+")

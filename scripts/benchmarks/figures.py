@@ -13,19 +13,19 @@ _LIBRARIES = ("apache-beam", "datasets", "transformers", "tokenizers", "pyarrow"
 
 
 def machine() -> str:
-    """Return CPU model, cores, memory, versions and date in one line. Linux reports the CPU's facts in /proc."""
+    """Return this machine's CPU model, cores and memory, versions of libraries, and the date, in one line."""
     lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
     facts = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
     # The name of a virtual CPU says little, so add family, number and widest vectors.
     names = ("cpu family", "model", "model name")
-    family, model, name = (facts.get(key, "?") for key in names)
+    family, model, cpu = (facts.get(key, "?") for key in names)
     vectors = [flag for flag in ("avx512f", "avx2") if flag in facts.get("flags", "").split()][:1]
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
     # TensorFlow's wheel without GPU code has another name.
-    installed = {found.name.lower(): found.version for found in importlib.metadata.distributions()}
-    versions = (f"{each} {installed.get(each) or installed.get(f'{each}_cpu', '?')}" for each in _LIBRARIES)
+    installed = {package.name.lower(): package.version for package in importlib.metadata.distributions()}
+    versions = (f"{name} {installed.get(name) or installed.get(f'{name}_cpu', '?')}" for name in _LIBRARIES)
     return (
-        f"{', '.join([name, f'family {family} model {model}', *vectors])}, {len(os.sched_getaffinity(0))} cores, "
+        f"{', '.join([cpu, f'family {family} model {model}', *vectors])}, {len(os.sched_getaffinity(0))} cores, "
         f"{memory:.0f} GiB; Python {platform.python_version()}, {', '.join(versions)}; {datetime.date.today()}"
     )
 

@@ -27,12 +27,12 @@ _TAIL_LINES = 30
 
 
 class CommandFailedError(Exception):
-    """A measured command failed; the message holds the end of its stderr."""
+    """A measured command failed; the message contains the end of its stderr."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Run:
-    """Finished command: wall-clock and CPU seconds, peak memory, and output."""
+    """Result of a command: wall-clock and CPU seconds, peak memory of all processes and of the largest, and output."""
 
     seconds: float
     cpu_seconds: float
@@ -42,7 +42,7 @@ class Run:
 
 
 def run(command: Sequence[str], *, env: Mapping[str, str] | None = None, cores: int = 0) -> Run:
-    """Run the command in the repository's root, on the first `cores` cores, or on all of them.
+    """Run a command in the repository's root and measure it. `env`: more variables; `cores`: maximum, or 0 for all.
 
     Raises: CommandFailedError if its exit status is not 0.
     """
@@ -93,9 +93,9 @@ def _tree_bytes(pid: int) -> int:
 
 @contextlib.contextmanager
 def fresh_caches(workdir: pathlib.Path) -> Iterator[dict[str, str]]:
-    """Yield environment variables for one run with empty caches, and delete the caches afterwards.
+    """Yield environment variables for a run with empty caches, and delete the caches afterwards.
 
-    datasets keys its cache by fingerprint: with a shared cache, the second run of a script would load the first result.
+    With a shared cache, `datasets` would load the first run's result in the second.
     """
     with tempfile.TemporaryDirectory(prefix="caches-", dir=workdir) as folder:
         caches = {"HF_HOME": folder, "HF_DATASETS_CACHE": f"{folder}/datasets", "TMPDIR": folder}
@@ -103,7 +103,7 @@ def fresh_caches(workdir: pathlib.Path) -> Iterator[dict[str, str]]:
 
 
 def warm_pages(folder: pathlib.Path) -> None:
-    """Read every file once, so that the first contender doesn't pay for the disk."""
+    """Read every file below `folder`, so that its content is in the page cache of Linux."""
     for path in folder.rglob("*"):
         if path.is_file():
             path.read_bytes()

@@ -1,4 +1,4 @@
-"""CPU seconds from the opened datasets of a mixture to its first batch: many datasets, one stage and three.
+"""Measure the CPU seconds before a mixture's first batch: many datasets, with one stage and three.
 
 All datasets of a mixture are one folder under many names, which costs the reader as much as many folders.
 """
@@ -6,7 +6,7 @@ All datasets of a mixture are one folder under many names, which costs the reade
 import itertools
 import sys
 
-from scripts.benchmarks import figures, measure, preparing, tokenizer_training
+from scripts.benchmarks import figures, measure, preparing
 
 _CASES = tuple(itertools.product((("global", 50), ("hosts", 100)), (1, 3)))
 _SCRIPT = """
@@ -25,11 +25,8 @@ print(time.process_time() - began)
 
 
 def report(settings: preparing.Settings) -> str:
-    """Return the table of this section."""
-    output, tokenizer = (
-        settings.workdir / "built" / "mixtures",
-        settings.tokenizer(next(iter(tokenizer_training.KINDS))),
-    )
+    """Measure each case in new processes, and return a Markdown table of the CPU seconds."""
+    output, tokenizer = settings.workdir / "built" / "mixtures", settings.tokenizer("wordpiece")
     measure.run(preparing.build_command("pad", folder=settings.corpus("tiny"), tokenizer=tokenizer, output=output))
     rows = []
     for (order, number), stages in _CASES:

@@ -33,7 +33,7 @@ _PEERS = {
 
 
 def report(settings: preparing.Settings) -> str:
-    """Return the table of this section."""
+    """Run each tool and `build` on the same JSON lines, and return a Markdown table of the seconds."""
     home = settings.workdir / "peers"
     lines, tokenizer = _json_lines(settings), settings.tokenizer("bpe")
     build = ["build", str(lines), "--tokenizer", str(tokenizer), "--layout", "concat"]
@@ -50,7 +50,7 @@ def report(settings: preparing.Settings) -> str:
         programs = _installed(home / name, requirement)
         for _ in range(settings.runs):
             shutil.rmtree(output, ignore_errors=True)
-            arguments = [each.format(*places, script=script) for each in command[1:]]
+            arguments = [argument.format(*places, script=script) for argument in command[1:]]
             theirs.append(measure.run([str(programs / command[0]), *arguments]).seconds)
         rows.append(_row(requirement, theirs, ours))
     return figures.table(["tool", "s", "`build` is times as fast"], rows)
@@ -61,7 +61,7 @@ def _row(name: str, theirs: list[float], ours: list[float]) -> list[str]:
 
 
 def _installed(folder: pathlib.Path, requirement: str) -> pathlib.Path:
-    """Return the folder of programs of an environment with the requirement."""
+    """Make a virtual environment with a package, once; return its folder of programs."""
     if not (folder / "installed").exists():
         measure.run([sys.executable, "-m", "venv", "--clear", str(folder)])
         measure.run([str(folder / "bin" / "pip"), "install", "--quiet", requirement])
@@ -70,7 +70,7 @@ def _installed(folder: pathlib.Path, requirement: str) -> pathlib.Path:
 
 
 def _json_lines(settings: preparing.Settings) -> pathlib.Path:
-    """Return the folder of the small corpus as JSON lines, in many files: some tools need one per process."""
+    """Write the small corpus as JSON lines, in many files, since some tools read one per process; return the folder."""
     folder = settings.workdir / "peers" / f"lines-{settings.num_bytes['small']}"
     if not (folder / "done").exists():
         folder.mkdir(parents=True, exist_ok=True)

@@ -29,7 +29,7 @@ MAX_LENGTH = 512
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Work folder, bytes of text by size, and numbers of runs."""
+    """Settings of all benchmarks. `num_bytes`: bytes of text by name of the size; `runs`: number for each command."""
 
     workdir: pathlib.Path
     num_bytes: Mapping[str, int]
@@ -37,18 +37,18 @@ class Settings:
     reader_seconds: float
 
     def corpus(self, size: str) -> pathlib.Path:
-        """Return the folder of Parquet files of a size, made on the first call."""
+        """Return a folder of Parquet files of text, made on the first call. `size`: a key of `num_bytes`."""
         return corpus.parquet(self.workdir, num_bytes=self.num_bytes[size])
 
     def tokenizer(self, kind: str) -> pathlib.Path:
-        """Return the folder of a kind of tokenizer, trained on the first call."""
+        """Return the folder of a tokenizer, trained on the first call. `kind`: a key of `tokenizer_training.KINDS`."""
         return tokenizer_training.trained(self.workdir, kind)
 
 
 class Trial(NamedTuple):
-    """A kind of tokenizer, a size, pad or concat, a contender (build, common or raw), and cores; 0 for all.
+    """A command to measure: a contender (build, common or raw), its tokenizer and corpus, and cores; 0 for all.
 
-    Trials that are compared are neighbours in their natural order, so that other load affects them equally.
+    In natural order, compared trials are neighbours, so that other load on the machine affects them equally.
     """
 
     kind: str
@@ -67,9 +67,9 @@ _DONE: dict[Trial, list[Run]] = {}
 
 
 def race(settings: Settings, trials: Collection[Trial]) -> dict[Trial, list[Run]]:
-    """Run the trials that no section has run yet, in turns; return the runs by trial."""
+    """Run in turns the trials that have not run before; return the measured runs of all trials so far."""
     new = sorted(set(trials) - _DONE.keys())
-    for trial in sorted({each._replace(size="tiny", cores=0) for each in new}):
+    for trial in sorted({trial._replace(size="tiny", cores=0) for trial in new}):
         _run(settings, trial)
     for turn, trial in itertools.product(range(settings.runs), new):
         run = _run(settings, trial)
@@ -95,26 +95,26 @@ def _run(settings: Settings, trial: Trial) -> Run:
 
 
 def build_command(layout: str, *, folder: pathlib.Path, tokenizer: pathlib.Path, output: pathlib.Path) -> list[str]:
-    """Return the command line of a build."""
+    """Return the command line that builds a dataset from a folder of Parquet files."""
     command = [*measure.PROGRAM, "build", f"{folder}/*.parquet", "--output", str(output), "--tokenizer", str(tokenizer)]
     command += ["--text-column", "text", "--layout", layout, "--max-length", str(MAX_LENGTH)]
     # A row of `concat` holds several documents, so it can't keep a label.
     return [*command, *(["--label-column", "label"] if layout == "pad" else []), "--overwrite"]
 
 
-def _median(trial: Trial, size: str, what: str = "seconds") -> float:
-    return median(getattr(run, what) for run in _DONE[trial._replace(size=size)])
+def _median(trial: Trial, size: str, figure: str = "seconds") -> float:
+    return median(getattr(run, figure) for run in _DONE[trial._replace(size=size)])
 
 
-def _slope(settings: Settings, trial: Trial, what: str = "seconds") -> float:
-    """Return the seconds per 100 MB between the two sizes; NaN if noise exceeds the difference."""
-    low, high = (_median(trial, size, what) for size in _LONG)
+def _slope(settings: Settings, trial: Trial, figure: str = "seconds") -> float:
+    """Return the seconds per 100 MB between sizes `low` and `high`; NaN if noise exceeds the difference."""
+    low, high = (_median(trial, size, figure) for size in _LONG)
     per_100 = (high - low) * 1e8 / (settings.num_bytes["high"] - settings.num_bytes["low"])
     return per_100 if per_100 > 0 else math.nan
 
 
 def steady_states(settings: Settings) -> str:
-    """Return the table of builds between 1 and 4 GB, against the tokenizer without a pipeline."""
+    """Measure builds of 1 and 4 GB and the tokenizer without a pipeline; return a Markdown table of MB per second."""
     # The tokenizer alone has no layout and no start-up, so one size is enough.
     alone = {kind: Trial(kind, "small", "tokens", "raw") for kind in tokenizer_training.KINDS}
     runs = race(settings, [*alone.values(), *_BUILDS])
@@ -130,13 +130,13 @@ def steady_states(settings: Settings) -> str:
 
 
 def against_common(settings: Settings) -> str:
-    """Return the table of builds against the common script, whole commands."""
+    """Measure whole builds and the hand-written script `common`; return a Markdown table of their seconds."""
     trials = [Trial("bpe", "small", "pad"), *(Trial(kind, "large", layout) for kind, layout in _COMPARED)]
     runs = race(settings, [*trials, *(trial._replace(contender="common") for trial in trials)])
     rows = []
     for trial in trials:
-        both = runs[trial], runs[trial._replace(contender="common")]
-        ours, theirs = ([run.seconds for run in each] for each in both)
+        pair = (trial, trial._replace(contender="common"))
+        ours, theirs = ([run.seconds for run in runs[contender]] for contender in pair)
         size = f"{settings.num_bytes[trial.size] / 1e6:,.0f} MB"
         times = number(median(theirs) / median(ours))
         rows.append([trial.kind, trial.layout, size, spread(ours), spread(theirs), times])
@@ -145,14 +145,14 @@ def against_common(settings: Settings) -> str:
 
 
 def cores(settings: Settings) -> str:
-    """Return the table of slopes between the two sizes, and of the larger one's whole time, including start-up."""
+    """Measure builds on all cores and on one; return a Markdown table of MB per second and their ratios."""
     trials = [Trial(kind, size, layout) for kind, layout in _ON_ONE_CORE for size in _LONG]
     race(settings, [*trials, *(trial._replace(cores=1) for trial in trials)])
     rows = []
     for trial in trials[::2]:
-        both = (trial, trial._replace(cores=1))
-        rates = [100 / _slope(settings, each) for each in both]
-        whole = [_median(each, "high") for each in both]
+        pair = (trial, trial._replace(cores=1))
+        rates = [100 / _slope(settings, member) for member in pair]
+        whole = [_median(member, "high") for member in pair]
         ratios = (rates[0] / rates[1], whole[1] / whole[0])
         all_cores = str(len(os.sched_getaffinity(0)))
         rows.append([trial.kind, trial.layout, all_cores, *map(number, rates), *map(number, ratios)])
@@ -161,13 +161,13 @@ def cores(settings: Settings) -> str:
 
 
 def memory(settings: Settings) -> str:
-    """Return the table of the peaks of all processes together, and of the largest one."""
+    """Return a Markdown table of the peak memory of builds of 1 and 4 GB: of all processes, and of the largest."""
     runs = race(settings, _BUILDS)
     rows = []
     for kind, layout in _BUILT:
-        both = [runs[Trial(kind, size, layout)] for size in _LONG]
-        trees = [max(run.tree_bytes for run in each) for each in both]
-        processes = [max(run.process_bytes for run in each) for each in both]
+        pair = [runs[Trial(kind, size, layout)] for size in _LONG]
+        trees = [max(run.tree_bytes for run in measured) for measured in pair]
+        processes = [max(run.process_bytes for run in measured) for measured in pair]
         peaks = [f"{peak / 1e9:.2f} GB" for peak in (*trees, *processes)]
         rows.append([kind, layout, *peaks, number(processes[1] / processes[0])])  # a small build uses one process
     low, high = (_gigabytes(settings, size) for size in _LONG)

@@ -25,7 +25,7 @@ _WARM_UP_SHARE = 0.5
 
 
 def report(settings: preparing.Settings) -> str:
-    """Return the table of this section."""
+    """Measure each contender in new processes, in turns; return a Markdown table of examples per second."""
     root = settings.workdir / "built" / "reader"
     shutil.rmtree(root, ignore_errors=True)
     folder, tokenizer = settings.corpus("large"), settings.tokenizer("wordpiece")
@@ -33,18 +33,18 @@ def report(settings: preparing.Settings) -> str:
     measure.warm_pages(root)
     speeds: dict[str, list[float]] = {contender: [] for contender in CONTENDERS}
     for _ in range(max(3, settings.runs)):
-        for contender, found in speeds.items():
+        for contender, measured in speeds.items():
             words = ["-m", "scripts.benchmarks.reading", contender, str(root), str(settings.reader_seconds)]
             run = measure.run([sys.executable, *words], env={"TF_CPP_MIN_LOG_LEVEL": "3"})
-            found.append(float(run.stdout))
-            print(f"  reader {contender}: {number(found[-1])} examples/s", file=sys.stderr, flush=True)
+            measured.append(float(run.stdout))
+            print(f"  reader {contender}: {number(measured[-1])} examples/s", file=sys.stderr, flush=True)
     bare = median(speeds["bare"])
-    rows = [[CONTENDERS[name][0], spread(found), number(median(found) / bare)] for name, found in speeds.items()]
+    rows = [[CONTENDERS[name][0], spread(speed), number(median(speed) / bare)] for name, speed in speeds.items()]
     return figures.table(["reader", "examples/s", "of the bare graph"], rows)
 
 
 def main() -> None:
-    """Measure one contender."""
+    """Read with the contender named on the command line, and print its examples per second."""
     contender, root, seconds = sys.argv[1], sys.argv[2], float(sys.argv[3])
     batches = iter(CONTENDERS[contender][1](reader.open(root)).prefetch(tf.data.AUTOTUNE))
     next(batches)
@@ -53,7 +53,7 @@ def main() -> None:
 
 
 def _consume(batches: Iterator[Any], seconds: float) -> float:
-    """Take batches for `seconds`; return examples per second."""
+    """Take batches for this number of seconds; return the examples per second."""
     started, taken = time.perf_counter(), 0
     while (elapsed := time.perf_counter() - started) < seconds:
         next(batches)
@@ -95,10 +95,10 @@ def _bare_objective(data: reader.Data) -> Any:
 
 
 def _records(data: reader.Data) -> tuple[Any, dict[str, Any]]:
-    """Return the records of all files, repeated, and the features that they hold."""
+    """Return the endlessly repeated records of all files, and the specification to parse them."""
     files = [f"{data.root}/{shard.name}" for shard in data.splits["train"].shards]
     features = data.manifest.schema.features
-    spec = {each.name: tf.io.FixedLenFeature(each.shape, tf.as_dtype(each.dtype)) for each in features}
+    spec = {feature.name: tf.io.FixedLenFeature(feature.shape, tf.as_dtype(feature.dtype)) for feature in features}
     return tf.data.TFRecordDataset(files, num_parallel_reads=tf.data.AUTOTUNE).repeat(), spec
 
 

@@ -17,7 +17,7 @@ _IMPORTS = "import datasets, pyarrow; from transformers import AutoTokenizer"
 
 
 def report(settings: preparing.Settings) -> str:
-    """Return the table of this section."""
+    """Measure `--help` and tiny builds, and return a Markdown table of their seconds."""
     measure.run([*measure.PROGRAM, "--help"])  # byte-compiles, reads from disk
     seconds = [measure.run([*measure.PROGRAM, "--help"]).seconds for _ in range(_HELP_RUNS)]
     cpu = collections.defaultdict[str, list[float]](list)

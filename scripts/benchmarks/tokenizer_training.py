@@ -20,7 +20,7 @@ _CACHE_VERSION = 3
 
 
 def trained(workdir: pathlib.Path, kind: str) -> pathlib.Path:
-    """Return the folder of a tokenizer, trained on the first call."""
+    """Return the folder of a tokenizer, trained on the first call. `kind`: a key of `KINDS`."""
     folder = workdir / f"tokenizer-v{_CACHE_VERSION}-{kind}"
     if not folder.exists():
         option, style, size, num_bytes = KINDS[kind]

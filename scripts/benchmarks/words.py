@@ -45,7 +45,7 @@ _SUFFIXES = [
 
 
 def vocabulary() -> list[str]:
-    """Return distinct lower-case words, the most frequent first; the same on every machine."""
+    """Return NUM_WORDS distinct lower-case words, the most frequent first; the same on every machine."""
     head = _HEAD.split()
     rng = np.random.default_rng([0, 1])
     words = dict.fromkeys(head)
@@ -58,13 +58,13 @@ def vocabulary() -> list[str]:
 
 
 def probabilities() -> np.ndarray:
-    """Return the fraction of each rank in running text, float64 [NUM_WORDS]; they add up to 1."""
+    """Return the frequencies of the words of `vocabulary` in text, float64 [NUM_WORDS]; they add up to 1."""
     weights = (np.arange(1, NUM_WORDS + 1) + SHIFT) ** -EXPONENT
     return weights / weights.sum()
 
 
 def numbers() -> list[str]:
-    """Return NUM_NUMBERS numbers in the forms of running text: years, counts, decimals, percentages."""
+    """Return NUM_NUMBERS numbers as texts write them: years, counts, decimals, percentages, dollars."""
     rng = np.random.default_rng([0, 2])
     values = rng.lognormal(4.0, 2.5, NUM_NUMBERS)
     kinds = rng.integers(0, 6, NUM_NUMBERS)
@@ -78,7 +78,7 @@ def _number(value: float, *, kind: int) -> str:
 
 
 def _coined(rng: np.random.Generator, *, count: int) -> list[str]:
-    """Return about `count` words: several forms per stem, so that tokenizers find shared pieces."""
+    """Return about `count` invented words: four forms of each stem, so that tokenizers find shared pieces."""
     onsets, nuclei, codas = _ONSETS.split(), _NUCLEI.split(), [*[""] * 24, *_CODAS.split()]
     words = []
     for syllables in rng.choice([1, 2, 3], p=[0.36, 0.58, 0.06], size=count // 4):

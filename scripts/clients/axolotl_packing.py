@@ -16,7 +16,7 @@ WORK, LENGTH = sys.argv[1], 64
 
 
 def check(name: str) -> None:
-    """Compare each batch with the documents that the sampler put into it."""
+    """Compare batches of the export `name` of folder WORK with the documents that the sampler put into them."""
     tokenizer = AutoTokenizer.from_pretrained(f"{WORK}/tokenizer")
     config = DictDefault(sequence_len=LENGTH, sample_packing=True, min_sample_len=2)
     data = datasets.load_dataset(f"{WORK}/{name}-axolotl", split="train", cache_dir=f"{WORK}/hf-cache-axolotl")
@@ -25,16 +25,16 @@ def check(name: str) -> None:
     options = {"batch_max_len": LENGTH, "bin_size": LENGTH, "sequential": True, "drop_last": False}
     sampler = MultipackBatchSampler(range(len(rows)), batch_size=1, lengths=np.array(rows["length"]), **options)
     collate = V2BatchSamplerDataCollatorForSeq2Seq(tokenizer)
-    seen = []
+    packed = []
     for ((bin_),) in sampler:
         batch, documents = collate([[rows[at] for at in bin_]]), [rows[at] for at in bin_]
         for column in ("input_ids", "labels"):
-            assert batch[column][0].tolist() == [value for each in documents for value in each[column]], column
-        places = [place for each in documents for place in range(each["length"])]
+            assert batch[column][0].tolist() == [value for row in documents for value in row[column]], column
+        places = [place for row in documents for place in range(row["length"])]
         assert batch["position_ids"][0].tolist() == places
-        seen += bin_
-    assert sorted(seen) == list(range(len(rows)))
-    print(f"{name}: {len(seen)} documents in {len(sampler)} rows")
+        packed += bin_
+    assert sorted(packed) == list(range(len(rows)))
+    print(f"{name}: {len(packed)} documents in {len(sampler)} rows")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
-"""Megatron-Bridge's reader of packed Parquet files: every row is valid, and its batches learn the tokens that we learn.
+"""Read an export with Megatron-Bridge's reader of packed Parquet files: its batches learn the tokens that ours learn.
 
-Its package needs GPUs' libraries to import. So only the modules of the reader are imported; the packages around them,
-and its modules that the reader names and never calls here, are empty.
+The package needs GPU libraries to import, so packages around the reader, and modules that it never calls, are empty.
 """
 
 import sys

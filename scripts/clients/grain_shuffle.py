@@ -10,10 +10,9 @@ from scripts.clients.expected import WORK, rows
 files = sorted(glob.glob(f"{WORK}/pad-arrayrecord/*-train-*.array_record"))
 source = grain.sources.ArrayRecordDataSource(files)
 shuffled = grain.MapDataset.source(source).shuffle(seed=3)
-found = [
-    list(example_pb2.Example.FromString(record).features.feature["input_ids"].int64_list.value) for record in shuffled
-]
+examples = [example_pb2.Example.FromString(record) for record in shuffled]
+ids = [list(example.features.feature["input_ids"].int64_list.value) for example in examples]
 expected = rows("pad")["input_ids"].tolist()
-assert sorted(found) == sorted(expected)
-assert found != expected
-print(f"{len(found)} rows of {len(files)} files, shuffled over all of them")
+assert sorted(ids) == sorted(expected)
+assert ids != expected
+print(f"{len(ids)} rows of {len(files)} files, shuffled over all of them")

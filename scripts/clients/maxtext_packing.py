@@ -30,10 +30,10 @@ data = grain.experimental.ParquetIterDataset(path)
 data = data_processing_utils.parse_and_keep_features(data, CONFIG, ["input_ids"], False)
 data = data.map(input_pipeline_utils.Rekey(dict.fromkeys(("inputs", "targets"), "input_ids")))
 data = data_processing_utils.format_and_batch(data, CONFIG, ROWS, PAD, ("inputs", "targets"), None)
-found, crossing, learned, packed = [], 0, 0, 0
+documents, crossing, learned, packed = [], 0, 0, 0
 for batch in data:
     ids, segments, positions = (batch[f"inputs{name}"] for name in ("", "_segmentation", "_position"))
-    next_ids, next_segments = (np.pad(each, [(0, 0), (0, 1)])[:, 1:] for each in (ids, segments))
+    next_ids, next_segments = (np.pad(values, [(0, 0), (0, 1)])[:, 1:] for values in (ids, segments))
     inside = (segments > 0) & (segments == next_segments)
     counted = batch["targets_segmentation"] > 0
     assert (batch["targets"][counted] == next_ids[counted]).all()
@@ -45,9 +45,9 @@ for batch in data:
         for segment in range(1, marks.max() + 1):
             document = row[marks == segment]
             assert places[marks == segment].tolist() == list(range(len(document)))
-            found.append(document.tolist())
+            documents.append(document.tolist())
 expected = pq.read_table(path)["input_ids"].to_pylist()  # the shards' tokens, see the client `datasets`
-assert all(document in expected for document in found)
-assert learned == sum(len(document) - 1 for document in found)
-print(f"{len(found)} documents in {packed} rows, {learned} targets as ours", end="")
+assert all(document in expected for document in documents)
+assert learned == sum(len(document) - 1 for document in documents)
+print(f"{len(documents)} documents in {packed} rows, {learned} targets as ours", end="")
 print(f", and {crossing} first tokens of the next document")

@@ -1,6 +1,7 @@
-"""MaxText's DPODataFormatting on our Parquet export of pairs: the arrays of `objectives.preference`.
+"""Compare MaxText's DPODataFormatting of our Parquet export of pairs with the arrays of `objectives.preference`.
 
-`write` makes the export and the expected arrays with this project's packages; without it MaxText reads them.
+maxtext_pairs.py WORK           with MaxText: compare
+maxtext_pairs.py WORK write     in this project's environment: make the export and the arrays
 """
 
 import pathlib
@@ -14,7 +15,7 @@ LENGTHS = ((64, 64), (24, 12))
 
 
 def write() -> None:
-    """Build the example, export it, and save the reader's arrays for each pair of lengths."""
+    """Build and export the bundled pairs, and save the objective's arrays for each pair of lengths."""
     from prep_tfrecords import build, export
     from tfrecord_io import objectives, random_access
 
@@ -29,7 +30,7 @@ def write() -> None:
 
 
 def compare() -> None:
-    """Compare all rows."""
+    """Raise AssertionError for the first pair that MaxText pads or cuts in another way."""
     import pyarrow.parquet as pq
     from maxtext.input_pipeline.dpo_utils import DPODataFormatting
 

@@ -1,4 +1,4 @@
-"""Five steps of MaxText's pre-training on a CPU for each kind of file: a small model, its Grain pipeline, our ids."""
+"""Train a small model for five steps with MaxText and its Grain pipeline, on each kind of file that it reads."""
 
 import pathlib
 import re

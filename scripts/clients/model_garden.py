@@ -15,6 +15,6 @@ config = loader.SentencePredictionDataConfig(
 batches = list(loader.SentencePredictionDataLoader(config).load())
 names = {"input_word_ids": "input_ids", "input_mask": "attention_mask", "label_ids": "label"}
 for theirs, ours in names.items():
-    found = np.concatenate([batch[theirs].numpy() for batch in batches])
-    require_same(ours, sorted(found.tolist()), np.array(sorted(rows("pad")[ours].tolist())))
+    values = np.concatenate([batch[theirs].numpy() for batch in batches])
+    require_same(ours, sorted(values.tolist()), np.array(sorted(rows("pad")[ours].tolist())))
 print(f"{sum(len(batch['label_ids']) for batch in batches)} rows, inputs {sorted(batches[0])}")

@@ -1,4 +1,4 @@
-"""OLMo-core's packed dataset of an OLMo export: the ids, masks and borders of every document."""
+"""Read OLMo exports with OLMo-core's packed dataset, and compare the ids and mask of every document."""
 
 import glob
 import tempfile
@@ -7,12 +7,13 @@ import datasets
 import numpy as np
 from olmo_core.data import NumpyPackedFSLDatasetConfig, TokenizerConfig
 
-from scripts.clients.expected import WORK, documents
+from scripts.clients import expected
+from scripts.clients.expected import WORK
 from tfrecord_io import random_access
 
 
 def read(name: str, **options: bool) -> list[tuple[list[int], list[int]]]:
-    """Return the ids and the mask of each document of an export."""
+    """Return the token ids and the mask of learned tokens of each document that OLMo-core reads, sorted."""
     facts = random_access.open(f"{WORK}/{name}").manifest.tokenizer
     masks = [f"{WORK}/{name}-olmo/labels_mask_part_*-train-*.npy"]
     config = NumpyPackedFSLDatasetConfig(
@@ -27,18 +28,19 @@ def read(name: str, **options: bool) -> list[tuple[list[int], list[int]]]:
     )
     dataset = config.build()
     dataset.prepare()
-    found = []
+    documents = []
     for row in (dataset[at] for at in range(len(dataset))):
         ends = np.cumsum(row["doc_lens"].numpy())
         for ids, mask in zip(*(np.split(row[key].numpy(), ends) for key in ("input_ids", "label_mask")), strict=True):
             if len(ids) and not (ids == facts.pad_id).all():
-                found.append((ids.tolist(), mask.astype(int).tolist()))
-    return sorted(found)
+                documents.append((ids.tolist(), mask.astype(int).tolist()))
+    return sorted(documents)
 
 
 joined = datasets.load_dataset(f"{WORK}/concat-documents", cache_dir=f"{WORK}/hf-cache")["train"]["input_ids"]
 by_eos = [(ids, [1] * len(ids)) for ids in joined]
-for name, expected, options in (("concat", by_eos, {}), ("chat", documents("chat"), {"use_array_if_local": False})):
-    found = read(name, **options)
-    assert found == sorted(expected), name
-    print(f"{name}: {len(found)} documents, {sum(sum(mask) for _, mask in found):,} tokens learned")
+packed = expected.documents("chat")
+for name, ours, options in (("concat", by_eos, {}), ("chat", packed, {"use_array_if_local": False})):
+    theirs = read(name, **options)
+    assert theirs == sorted(ours), name
+    print(f"{name}: {len(theirs)} documents, {sum(sum(mask) for _, mask in theirs):,} tokens learned")

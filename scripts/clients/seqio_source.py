@@ -13,9 +13,9 @@ source = seqio.TFExampleDataSource(
     {"train": f"{WORK}/pad/*-train-*.tfrecord"}, features, cycle_length=1, block_length=1
 )
 shards = source.list_shards("train")
-found = []
+ids = []
 for index in range(len(shards)):
     info = seqio.ShardInfo(index=index, num_shards=len(shards))
-    found += [row["input_ids"].numpy() for row in source.get_dataset("train", shuffle=False, shard_info=info)]
-require_same("input_ids", np.stack(found), rows("pad")["input_ids"])
-print(f"{len(found)} rows of {len(shards)} shards")
+    ids += [row["input_ids"].numpy() for row in source.get_dataset("train", shuffle=False, shard_info=info)]
+require_same("input_ids", np.stack(ids), rows("pad")["input_ids"])
+print(f"{len(ids)} rows of {len(shards)} shards")

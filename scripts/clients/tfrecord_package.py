@@ -8,11 +8,11 @@ from tfrecord.tools.tfrecord2idx import create_index
 
 from scripts.clients.expected import WORK, require_same, rows
 
-found = []
+ids = []
 for path in sorted(glob.glob(f"{WORK}/pad/*-train-*.tfrecord")):
     index = f"{WORK}/{path.rpartition('/')[2]}.idx"
     create_index(path, index)
     for part in range(2):  # the index divides a file among workers
-        found += [row["input_ids"] for row in tfrecord.tfrecord_loader(path, index, {"input_ids": "int"}, (part, 2))]
-require_same("input_ids", np.stack(found), rows("pad")["input_ids"])
-print(f"{len(found)} rows, each file by its index in two parts")
+        ids += [row["input_ids"] for row in tfrecord.tfrecord_loader(path, index, {"input_ids": "int"}, (part, 2))]
+require_same("input_ids", np.stack(ids), rows("pad")["input_ids"])
+print(f"{len(ids)} rows, each file by its index in two parts")

@@ -19,48 +19,42 @@ STEPS, STOP = 12, 5
 
 
 class Replica:
-    """One replica's part of the global batches, as tensors."""
+    """Sequence by step of one of two replicas' parts of the batches, as tensors by feature name."""
 
     def __init__(self, replica: int) -> None:
         self._replica = replica
 
     def __getitem__(self, step: int) -> dict[str, torch.Tensor]:
-        """Return the part of a step."""
         part = BATCHES.part(step, replica=self._replica, replicas=2)
         return {name: torch.from_numpy(values) for name, values in part.items()}
 
 
-def ids(batches: Iterable[Any]) -> np.ndarray:
-    """Return the token ids of batches."""
+def _ids(batches: Iterable[Any]) -> np.ndarray:
     return np.concatenate([batch["input_ids"] for batch in batches])
 
 
-def resumed(make: Callable[[], Any]) -> np.ndarray:
-    """Return the token ids of all steps, after resuming in another loader from the first one's state."""
+def _resumed(make: Callable[[], Any]) -> np.ndarray:
+    """Read the first steps with one loader, go on with another from its state, and return the token ids of all."""
     first, second = make(), make()
     batches = iter(first)
     begun = [next(batches) for _ in range(STOP)]
     second.load_state_dict(first.state_dict())
-    return ids([*begun, *second])
-
-
-def stateful() -> Any:
-    """Return a loader of global batches."""
-    return StatefulDataLoader(BATCHES, batch_size=None, sampler=range(STEPS), num_workers=2)
+    return _ids([*begun, *second])
 
 
 def main() -> None:
-    """Compare their rows with ours."""
+    """Compare the batches of each loader with ours, and exit with an error if they differ."""
     for method in ("fork", "spawn"):
         loader = DataLoader(DATA, batch_size=8, num_workers=2, multiprocessing_context=method)
-        require_same(f"DataLoader, {method}", ids(loader), rows("concat")["input_ids"])
+        require_same(f"DataLoader, {method}", _ids(loader), rows("concat")["input_ids"])
     print(f"DataLoader: {len(DATA)} rows from 2 workers, forked and spawned")
-    require_same("StatefulDataLoader", resumed(stateful), ids(BATCHES[step] for step in range(STEPS)))
+    stateful = functools.partial(StatefulDataLoader, BATCHES, batch_size=None, sampler=range(STEPS), num_workers=2)
+    require_same("StatefulDataLoader", _resumed(stateful), _ids(BATCHES[step] for step in range(STEPS)))
     print(f"StatefulDataLoader: {STEPS} batches, going on after {STOP}")
     for replica in range(2):
         parts = Replica(replica)
         titan = functools.partial(ParallelAwareDataloader, parts, replica, 2, batch_size=None, sampler=range(STEPS))
-        require_same("ParallelAwareDataloader", resumed(titan), ids(parts[step] for step in range(STEPS)))
+        require_same("ParallelAwareDataloader", _resumed(titan), _ids(parts[step] for step in range(STEPS)))
     print("torchtitan's ParallelAwareDataloader: the same, for each of 2 ranks")
 
 

@@ -33,7 +33,7 @@ Rows = list[dict[str, Any]]
 
 
 def small_model(tokenizer: Any, model: str = "Llama") -> Any:
-    """Return a small model that always begins with the same weights."""
+    """Return a small Llama or, for "Bert", classifier, with random weights that are always the same."""
     transformers.set_seed(1)
     config = getattr(transformers, f"{model}Config")(vocab_size=len(tokenizer), **SIZES, use_cache=False)
     kind = transformers.AutoModelForCausalLM if model == "Llama" else transformers.AutoModelForSequenceClassification
@@ -41,55 +41,48 @@ def small_model(tokenizer: Any, model: str = "Llama") -> Any:
 
 
 def trainer(rows: Any, tokenizer: Any, *, model: str = "Llama", collator: Any = None, **settings: Any) -> Any:
-    """Return SFTTrainer, or Trainer with a collator, for a small model."""
-    made, arguments = (transformers.Trainer, transformers.TrainingArguments)
+    """Return TRL's SFTTrainer, or with a `collator` transformers' Trainer, of a small model on these rows."""
+    kind, arguments = (transformers.Trainer, transformers.TrainingArguments)
     if collator is None:
-        made, arguments = (trl.SFTTrainer, trl.SFTConfig)
+        kind, arguments = (trl.SFTTrainer, trl.SFTConfig)
     chosen = arguments(output_dir=str(HERE / "out"), **SETTINGS, **QUIET, **settings)
-    return made(small_model(tokenizer, model), chosen, collator, train_dataset=rows, processing_class=tokenizer)
+    return kind(small_model(tokenizer, model), chosen, collator, train_dataset=rows, processing_class=tokenizer)
 
 
-def losses(made: Any) -> list[float]:
-    """Train, from the same random numbers."""
+def losses(trainer: Any) -> list[float]:
+    """Train with one of the trainers, and return the loss of each step."""
     transformers.set_seed(1)
-    made.remove_callback(transformers.PrinterCallback)
-    made.train()
-    return [entry["loss"] for entry in made.state.log_history if "loss" in entry]
+    trainer.remove_callback(transformers.PrinterCallback)
+    trainer.train()
+    return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
 
 
 def exported(name: str, rows: Rows, tokenizer: Any, **options: Any) -> Any:
-    """Return the rows of a build, in their order, from its Parquet export."""
+    """Build a dataset from `rows` with these options, export it to Parquet, and return its rows in their order."""
     data, output = datasets.Dataset.from_list(rows), HERE / name
     build(data, output=output, tokenizer=tokenizer, shuffle=False, overwrite=True, max_length=1024, **options)
     export(output, to="parquet", output=HERE / f"{name}-parquet")
     return datasets.load_dataset(str(HERE / f"{name}-parquet"), split="train", cache_dir=str(HERE / "cache"))
 
 
-def report(what: str, ours: Any, theirs: Any) -> None:
-    """Print how far apart the losses are; exit unless they are equal."""
-    ours, theirs = losses(ours), losses(theirs)
+def report(name: str, our_trainer: Any, their_trainer: Any) -> None:
+    """Train with both trainers, and print the largest difference of their losses; exit with an error if not 0."""
+    ours, theirs = losses(our_trainer), losses(their_trainer)
     apart = max(abs(a - b) for a, b in zip(ours, theirs, strict=True))
-    print(f"{what}: {len(ours)} losses {apart} apart, {ours[0]:.3f} to {ours[-1]:.3f}")
+    print(f"{name}: {len(ours)} losses {apart} apart, {ours[0]:.3f} to {ours[-1]:.3f}")
     if apart:
-        sys.exit(f"{what}: {ours}, {theirs}")
+        sys.exit(f"{name}: {ours}, {theirs}")
 
 
-def read(name: str) -> Rows:
-    """Return the rows of an example."""
+def _read(name: str) -> Rows:
     return [json.loads(line) for line in (EXAMPLES / name / "train.jsonl").open(encoding="utf-8")]
 
 
-def conversations() -> Rows:
-    """Return conversations with a thought in each answer."""
-    rows = read("chats")
+def chat() -> None:
+    """Compare conversations with a thought in each answer, rendered with five templates."""
+    rows = _read("chats")
     for message in (message for row in rows for message in row["messages"] if message["role"] == "assistant"):
         message["reasoning_content"] = "Let me think."
-    return rows
-
-
-def chat() -> None:
-    """Compare five templates."""
-    rows = conversations()
     for name in CHATS:
         tokenizer = toy_tokenizer((TEMPLATES / f"{name}.jinja").read_text(encoding="utf-8"))
         template = str(TEMPLATES / f"{name}_training.jinja")
@@ -99,70 +92,70 @@ def chat() -> None:
 
 
 def plain() -> None:
-    """Compare texts."""
+    """Compare texts, each padded to a row."""
     tokenizer = toy_tokenizer("")
-    rows = [{"text": f"{row['text']}</s>"} for row in read("reviews")]
+    rows = [{"text": f"{row['text']}</s>"} for row in _read("reviews")]
     raw = trainer(datasets.Dataset.from_list(rows), tokenizer, max_length=None)
     report("texts", trainer(exported("plain", rows, tokenizer, layout="pad"), tokenizer, max_length=None), raw)
 
 
 def packed() -> None:
-    """Compare the logits of packed documents with each document's alone, and train on them."""
+    """Compare the logits of packed conversations with those of each one alone, and train on the packed ones."""
     tokenizer = toy_tokenizer((TEMPLATES / "llama3_training.jinja").read_text(encoding="utf-8"))
-    rows = exported("packed", read("chats"), tokenizer, layout="chat", pack_rows=True)
-    made = trainer(rows, tokenizer, padding_free=True, max_length=None)
-    batch = next(iter(made.get_train_dataloader()))
+    rows = exported("packed", _read("chats"), tokenizer, layout="chat", pack_rows=True)
+    on_packed = trainer(rows, tokenizer, padding_free=True, max_length=None)
+    batch = next(iter(on_packed.get_train_dataloader()))
     starts = torch.nonzero(batch["position_ids"][0] == 0)[:, 0].tolist()
     documents = zip(starts, [*starts[1:], None], strict=True)
     with torch.no_grad():
-        together = made.model(**batch).logits[0]
-        alone = torch.cat([made.model(batch["input_ids"][:, slice(*each)]).logits[0] for each in documents])
+        together = on_packed.model(**batch).logits[0]
+        alone = torch.cat([on_packed.model(batch["input_ids"][:, slice(*ends)]).logits[0] for ends in documents])
     apart = float((together - alone).abs().max())
-    found = losses(made)
-    print(f"packed: {len(starts)} documents in a batch, logits {apart:.1e} apart, {found[0]:.3f} to {found[-1]:.3f}")
+    first, *_, last = losses(on_packed)
+    print(f"packed: {len(starts)} documents in a batch, logits {apart:.1e} apart, {first:.3f} to {last:.3f}")
     assert apart < 1e-6
-    assert found[-1] < found[0]
+    assert last < first
 
 
 def classification() -> None:
-    """Compare labels."""
-    tokenizer, rows = toy_tokenizer(""), read("reviews")
+    """Compare labelled texts."""
+    tokenizer, rows = toy_tokenizer(""), _read("reviews")
     named = datasets.Dataset.from_list(rows).class_encode_column("label")
     collator = transformers.DataCollatorWithPadding(tokenizer)
     ours = exported("classify", rows, tokenizer, layout="pad", label_column="label")
     raw = named.map(lambda row: tokenizer(row["text"]), remove_columns="text")
-    report("classification", *(trainer(each, tokenizer, model="Bert", collator=collator) for each in (ours, raw)))
+    report("classification", *(trainer(data, tokenizer, model="Bert", collator=collator) for data in (ours, raw)))
 
 
 def language_modeling() -> None:
-    """Compare blocks of one stream of tokens."""
-    tokenizer, rows = toy_tokenizer(""), read("reviews")
+    """Compare blocks of 1,024 tokens of all texts, joined."""
+    tokenizer, rows = toy_tokenizer(""), _read("reviews")
     stream = [token for row in rows for token in tokenizer(row["text"])["input_ids"]]
     blocks = [stream[at : at + 1024] for at in range(0, len(stream) - 1023, 1024)]
     collator = transformers.DataCollatorForLanguageModeling(tokenizer, mlm=False)
     options = {"layout": "concat", "special_tokens": "none", "remainder": "drop"}
     ours = exported("causal", [{"text": row["text"]} for row in rows], tokenizer, **options)
     raw = datasets.Dataset.from_list([{"input_ids": block} for block in blocks])
-    report("language modeling", *(trainer(each, tokenizer, collator=collator) for each in (ours, raw)))
+    report("language modeling", *(trainer(data, tokenizer, collator=collator) for data in (ours, raw)))
 
 
 class PreparedDPOTrainer(trl.DPOTrainer):
-    """DPOTrainer for a tokenized dataset."""
+    """TRL's DPOTrainer for a dataset that is tokenized already."""
 
     def _prepare_dataset(self, dataset: Any, *args: Any) -> Any:
         return dataset
 
 
 def preferences() -> None:
-    """Compare pairs."""
-    tokenizer, rows = toy_tokenizer((TEMPLATES / "qwen3.jinja").read_text(encoding="utf-8")), read("preferences")
-    made = []
+    """Compare pairs of answers in DPOTrainer, and check that RewardTrainer leaves our rows unchanged."""
+    tokenizer, rows = toy_tokenizer((TEMPLATES / "qwen3.jinja").read_text(encoding="utf-8")), _read("preferences")
+    trainers = []
     ours = exported("dpo", rows, tokenizer, layout="preference")
     for kind, data in ((PreparedDPOTrainer, ours), (trl.DPOTrainer, datasets.Dataset.from_list(rows))):
         models = [small_model(tokenizer) for _ in range(2)]
         settings = trl.DPOConfig(output_dir=str(HERE / "out"), max_length=None, **SETTINGS, **QUIET)
-        made.append(kind(*models, settings, train_dataset=data, processing_class=tokenizer))
-    report("DPO", *made)
+        trainers.append(kind(*models, settings, train_dataset=data, processing_class=tokenizer))
+    report("DPO", *trainers)
     export(HERE / "dpo", to="parquet", output=HERE / "joined", join_prompts=True)
     joined: Any = datasets.load_dataset(str(HERE / "joined"), split="train", cache_dir=str(HERE / "cache"))
     settings = trl.RewardConfig(max_length=None, **QUIET)

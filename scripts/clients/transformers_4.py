@@ -21,7 +21,7 @@ HOME = pathlib.Path(sys.argv[1], "tokenizers")
 
 
 def write() -> None:
-    """Save a tokenizer of each kind, changed or not."""
+    """Save tokenizers of each kind, with added tokens, another normalizer or no change, and their token ids."""
     from tokenizers import normalizers
 
     from pipelines.prepare.tokenize import saved_copy
@@ -42,7 +42,7 @@ def write() -> None:
 
 
 def compare() -> None:
-    """Exit with the first folder that gives other ids."""
+    """Exit with an error for the first saved tokenizer that returns other ids."""
     folders = sorted(HOME.iterdir())
     for folder in folders:
         tokenizer = AutoTokenizer.from_pretrained(folder)

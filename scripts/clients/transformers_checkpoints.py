@@ -66,57 +66,57 @@ def _task(kind: str) -> str:
 
 
 def write(work: pathlib.Path) -> None:
-    """Save a random model and its logits for each case. No bias is 0, and no scale is 1."""
+    """Save a random model in folder `work` for each case, and PyTorch's logits. No bias is 0, and no scale is 1."""
     import torch
     import transformers
 
-    given = np.load(work / "given.npz")
-    mask = torch.tensor(given["mask"], dtype=torch.long)
+    batch = np.load(work / "given.npz")
+    mask = torch.tensor(batch["mask"], dtype=torch.long)
     for number, (kind, changes) in enumerate(CASES):
         torch.manual_seed(number)
-        config = transformers.AutoConfig.for_model(kind, vocab_size=int(given["vocab_size"]), **changes)
+        config = transformers.AutoConfig.for_model(kind, vocab_size=int(batch["vocab_size"]), **changes)
         maker = getattr(transformers, f"AutoModelFor{_CLASSES[_task(kind)]}")
         model = maker.from_config(config, attn_implementation="eager").eval()
         with torch.no_grad():
             for name, parameter in model.named_parameters():
                 parameter.add_(torch.randn_like(parameter) * (0.3 if "attn" in name or "attention" in name else 0.1))
             # RoBERTa's positions depend on the padding.
-            ids = torch.tensor(given["ids"], dtype=torch.long).masked_fill(mask == 0, config.pad_token_id or 0)
+            ids = torch.tensor(batch["ids"], dtype=torch.long).masked_fill(mask == 0, config.pad_token_id or 0)
             decoder = {"decoder_input_ids": ids, "decoder_attention_mask": mask} if kind == "bart" else {}
             logits = model(input_ids=ids, attention_mask=mask, **decoder).logits
         folder = work / str(number)
         model.save_pretrained(folder)
         np.save(folder / "logits.npy", logits.numpy())
         path = folder / "config.json"
-        said = json.loads(path.read_text())
-        # Releases before 5 write no rope_parameters.
-        said = {name: each for name, each in said.items() if name != "rope_parameters" or "rope_scaling" not in changes}
-        path.write_text(json.dumps({**said, **changes}))
+        settings = json.loads(path.read_text())
+        if "rope_scaling" in changes:  # releases before 5 write no rope_parameters
+            settings.pop("rope_parameters", None)
+        path.write_text(json.dumps({**settings, **changes}))
 
 
-def furthest(kind: str, folder: pathlib.Path) -> float:
-    """Return the largest difference of the logits."""
+def largest_difference(kind: str, folder: pathlib.Path) -> float:
+    """Return the largest difference of `train-tpu`'s logits from PyTorch's, for the saved model in `folder`."""
     from pipelines.train import models, setup
     from pipelines.train.config import TrainConfig
     from tfrecord_io import objectives
 
-    task, given = _task(kind), np.load(folder.parent / "given.npz")
+    task, batch = _task(kind), np.load(folder.parent / "given.npz")
     options: Any = {"data": str(WORK / "pad"), "task": task, "model": str(folder), "model_dir": str(folder / "run")}
     if task == "seq2seq":
         options |= {"data": str(WORK / "seq2seq"), "decoder_start": "pad"}
     job = setup.check(TrainConfig(**options, tpu="none"))
     model = models.build(job.config, job.data.manifest, job.task).model
-    ids, mask = given["ids"], given["mask"]
+    ids, mask = batch["ids"], batch["mask"]
     inputs = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
     inputs |= {objectives.DECODER_INPUTS: ids, objectives.DECODER_MASK: mask}
     if task == "mlm":
         inputs["masked_positions"] = np.tile(np.arange(ids.shape[1], dtype=np.int32), (len(ids), 1))
-    ours = np.asarray(model({name: each for name, each in inputs.items() if name in model.input}, training=False))
+    ours = np.asarray(model({name: inputs[name] for name in inputs if name in model.input}, training=False))
     return float(np.abs(ours - np.load(folder / "logits.npy"))[mask > 0].max())
 
 
 def main() -> None:
-    """Compare all cases."""
+    """Compare the logits of all cases, and print the largest difference."""
     from tfrecord_io import reader
 
     work = WORK / "checkpoints"
@@ -128,7 +128,7 @@ def main() -> None:
     subprocess.run([sys.executable, __file__, str(WORK), "write"], check=True)
     worst: dict[str, float] = {}
     for number, (kind, changes) in enumerate(CASES):
-        apart = furthest(kind, work / str(number))
+        apart = largest_difference(kind, work / str(number))
         print(f"{apart:.1e} {kind} {changes}", file=sys.stderr, flush=True)
         assert sys.argv[2:] or apart <= 1e-4, f"{kind} with {changes}: logits {apart} apart"
         worst[kind] = max(worst.get(kind, 0.0), apart)

@@ -30,7 +30,7 @@ _TRAIN = ("-m", "pipelines.train.cli")
 
 
 def write() -> None:
-    """Train a tiny model for each task, export it, and compute its logits by Keras."""
+    """Train a tiny model for each task, export it, and save Keras' logits and the texts of `train-tpu predict`."""
     from pipelines.train import model_files
     from pipelines.train.predict import loading
     from tfrecord_io import random_access
@@ -48,13 +48,13 @@ def write() -> None:
         run(*_TRAIN, "export", "--model", str(trained), "--format", "transformers", "--output", str(output))
         rows = random_access.open(data)["train"].batch(list(range(16)))
         ids = rows["input_ids"].astype("int32")
-        given = {"input_ids": ids, "attention_mask": (ids > 0).astype("int32"), "token_type_ids": np.zeros_like(ids)}
+        inputs = {"input_ids": ids, "attention_mask": (ids > 0).astype("int32"), "token_type_ids": np.zeros_like(ids)}
         if task == "mlm":
-            given["masked_positions"] = np.tile(np.arange(ids.shape[1], dtype="int32"), (len(ids), 1))
+            inputs["masked_positions"] = np.tile(np.arange(ids.shape[1], dtype="int32"), (len(ids), 1))
         model = loading.load_model(str(trained), model_files.read(str(trained)), build=None).model
         named = model.input if isinstance(model.input, dict) else {}
-        logits = model({name: given[name] for name in named}, training=False)
-        stored: dict[str, Any] = {**given, "logits": np.asarray(logits)}
+        logits = model({name: inputs[name] for name in named}, training=False)
+        stored: dict[str, Any] = {**inputs, "logits": np.asarray(logits)}
         np.savez(output / "logits.npz", **stored)
     (HOME / "prompts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in _prompts()))
     data = f"{WORK}/prompts"
@@ -64,13 +64,12 @@ def write() -> None:
 
 
 def _prompts() -> list[str]:
-    """Return the first words of 20 reviews."""
     texts = [json.loads(line)["text"] for line in REVIEWS.open(encoding="utf-8")][:20]
     return [" ".join(text.split()[: 2 + number]) for number, text in enumerate(texts)]
 
 
 def compare() -> None:
-    """Exit with the first task that has other logits, other weights or other generated texts."""
+    """Exit with an error for the first task with other logits, weights or generated texts in transformers."""
     import torch
     import transformers
 
@@ -81,33 +80,32 @@ def compare() -> None:
             sys.exit(f"{task}: {wrong}")
         stored = dict(np.load(HOME / task / "logits.npz"))
         expected, _ = stored.pop("logits"), stored.pop("masked_positions", None)
-        given = {key: torch.from_numpy(each).long() for key, each in stored.items() if task != "clm" or key in _DECODER}
-        seen = stored["attention_mask"] > 0 if expected.ndim == 3 else slice(None)
+        names = _DECODER if task == "clm" else tuple(stored)
+        inputs = {key: torch.from_numpy(stored[key]).long() for key in names}
+        is_token = stored["attention_mask"] > 0 if expected.ndim == 3 else slice(None)
         with torch.no_grad():
-            logits = model.eval()(**given).logits.numpy()
+            logits = model.eval()(**inputs).logits.numpy()
             texts = _generated(model) if task == "clm" else ""
-            exact = model.double()(**given).logits.numpy()
-        apart, ours, theirs = (
-            float(np.abs(one - other)[seen].max())
-            for one, other in ((expected, logits), (expected, exact), (logits, exact))
-        )
+            exact = model.double()(**inputs).logits.numpy()
+        pairs = ((expected, logits), (expected, exact), (logits, exact))
+        apart, ours, theirs = (float(np.abs(a - b)[is_token].max()) for a, b in pairs)
         print(f"{task}: logits {apart:.1e} apart, from float64 {ours:.1e} and PyTorch's {theirs:.1e}{texts}")
         if apart > 5e-6:  # several times the rounding of float32
             sys.exit(f"{task}: logits {apart:.1e} apart")
 
 
 def _generated(model: Any) -> str:
-    """Compare greedy texts with the output of `train-tpu predict`."""
+    """Compare greedily generated texts with the output of `train-tpu predict`; return a message with their number."""
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(HOME / "clm")
     rows = [json.loads(line) for line in (HOME / "generated.jsonl").open(encoding="utf-8")]
     ended = 0
     for row, prompt in zip(rows, _prompts(), strict=True):
-        given = tokenizer(prompt, return_tensors="pt")["input_ids"][:, :-1]
-        found = model.generate(given, max_new_tokens=NEW, do_sample=False)[0, given.shape[1] :]
-        ended += len(found) < NEW
-        text = tokenizer.decode(found, skip_special_tokens=True)
+        ids = tokenizer(prompt, return_tensors="pt")["input_ids"][:, :-1]
+        generated = model.generate(ids, max_new_tokens=NEW, do_sample=False)[0, ids.shape[1] :]
+        ended += len(generated) < NEW
+        text = tokenizer.decode(generated, skip_special_tokens=True)
         if text != row["generated"]:
             sys.exit(f"{prompt!r}: {text!r}, predict writes {row['generated']!r}")
     assert 0 < ended < len(rows), ended

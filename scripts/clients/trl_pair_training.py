@@ -1,8 +1,7 @@
-"""Losses of 20 steps on pairs of answers: `train-tpu --task dpo` and `--task reward` against TRL's trainers.
+"""Compare 20 losses on pairs of answers: `train-tpu --task dpo` and `--task reward` against TRL's trainers.
 
-Both begin with the same small GPT-2 without dropout and take the batches of our reader, in float32. TRL's `DPOTrainer`
-tokenizes every dataset itself, so a subclass returns the rows as they are. PyTorch and TensorFlow don't share a
-process.
+Both begin with the same small GPT-2 without dropout and take the batches of our reader, in float32. PyTorch and
+TensorFlow don't share a process.
 """
 
 import json
@@ -18,7 +17,7 @@ STEPS, BATCH, LENGTH, RATE = 20, 4, 32, 1e-3  # as in torch_trainers
 
 
 def batches() -> None:
-    """Write the features of the batches that a training run takes, as JSON lines."""
+    """Print the features of the first 20 training batches as JSON lines."""
     from tfrecord_io import reader
 
     data = reader.open(str(HERE / "data")).dataset("train", global_batch_size=BATCH, seed=0, training=True)
@@ -35,21 +34,18 @@ def _build(tokenizer: Any) -> None:
 
     from prep_tfrecords import build
 
-    rows = [
-        {
-            "prompt": f"Film {row} was",
-            "chosen": f" good, {row} times.",
-            "rejected": " bad" * (row % 3 + 1),
-            "margin": row % 2 / 2,
-        }
-        for row in range(40)
-    ]
+    columns: dict[str, list[Any]] = {
+        "prompt": [f"Film {row} was" for row in range(40)],
+        "chosen": [f" good, {row} times." for row in range(40)],
+        "rejected": [" bad" * (row % 3 + 1) for row in range(40)],
+        "margin": [row % 2 / 2 for row in range(40)],
+    }
     options: dict[str, Any] = {"layout": "preference", "max_length": LENGTH, "keep_column": "margin"}
-    build(datasets.Dataset.from_list(rows), output=HERE / "data", tokenizer=tokenizer, overwrite=True, **options)
+    build(datasets.Dataset.from_dict(columns), output=HERE / "data", tokenizer=tokenizer, overwrite=True, **options)
 
 
 def _rows(kind: str) -> list[dict[str, Any]]:
-    """Return the rows of our batches as TRL's collators take them."""
+    """Return the rows of our batches in the form that TRL's collators for "dpo" or "reward" take."""
     rows: list[dict[str, Any]] = []
     for batch in _ran(__file__, str(WORK), "batches"):
         for at in range(BATCH):
@@ -66,7 +62,7 @@ def _rows(kind: str) -> list[dict[str, Any]]:
 
 
 def theirs(kind: str, tokenizer: Any) -> list[float]:
-    """Return TRL's losses, unrounded."""
+    """Train with TRL, and return the unrounded loss of each step. `kind`: "dpo" or "reward"."""
     import datasets
     import transformers
     import trl
@@ -75,15 +71,15 @@ def theirs(kind: str, tokenizer: Any) -> list[float]:
 
     trainer, config = (trl.DPOTrainer, trl.DPOConfig) if kind == "dpo" else (trl.RewardTrainer, trl.RewardConfig)
     load = transformers.AutoModelForCausalLM if kind == "dpo" else transformers.AutoModelForSequenceClassification
-    found: list[float] = []
+    losses: list[float] = []
 
     class Recording(trainer):  # type: ignore[misc, valid-type]
         def _prepare_dataset(self, dataset: Any, *_: Any, **__: Any) -> Any:
             return dataset
 
-        def compute_loss(self, *given: Any, **more: Any) -> Any:
-            loss = super().compute_loss(*given, **more)
-            found.append(loss.item())
+        def compute_loss(self, *arguments: Any, **options: Any) -> Any:
+            loss = super().compute_loss(*arguments, **options)
+            losses.append(loss.item())
             return loss
 
     settings = config(
@@ -99,14 +95,14 @@ def theirs(kind: str, tokenizer: Any) -> list[float]:
     )
     models = [load.from_pretrained(str(HERE / kind)) for _ in range(1 + (kind == "dpo"))]
     rows = datasets.Dataset.from_list(_rows(kind))
-    made = Recording(*models, args=settings, train_dataset=rows, processing_class=tokenizer)
-    made.remove_callback(transformers.PrinterCallback)
-    made.train()
-    return found
+    recording = Recording(*models, args=settings, train_dataset=rows, processing_class=tokenizer)
+    recording.remove_callback(transformers.PrinterCallback)
+    recording.train()
+    return losses
 
 
 def ours(kind: str) -> list[float]:
-    """Return our losses."""
+    """Train with `train-tpu`, and return the loss of each step. `kind`: "dpo" or "reward"."""
     options = {"data": HERE / "data", "task": kind, "model": HERE / kind, "steps": STEPS, "global-batch-size": BATCH}
     options |= {"learning-rate": RATE, "schedule": "constant", "weight-decay": 0.1, "clip-norm": 1e9, "tpu": "none"}
     options |= {"model-dir": HERE / f"{kind}-trained", "log-every": 1}
@@ -115,7 +111,7 @@ def ours(kind: str) -> list[float]:
 
 
 def main() -> None:
-    """Compare both tasks."""
+    """Print the largest difference of the losses of each task; exit with an error if it exceeds rounding."""
     import transformers
 
     from scripts.clients.trl_templates import toy_tokenizer
@@ -131,7 +127,7 @@ def main() -> None:
         config = transformers.GPT2Config(vocab_size=len(tokenizer), **sizes)
         getattr(transformers, name)(config).save_pretrained(HERE / kind)
         pair = ours(kind), theirs(kind, tokenizer)
-        apart = max(abs(one - other) for one, other in zip(*pair, strict=True))
+        apart = max(abs(a - b) for a, b in zip(*pair, strict=True))
         print(f"{kind}: {STEPS} losses {apart:.1e} apart, {pair[0][0]:.3f} to {pair[0][-1]:.3f}")
         if not (apart < 1e-5 and pair[0][-1] < 0.5):
             sys.exit(f"{kind}: {pair}")

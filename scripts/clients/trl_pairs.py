@@ -1,4 +1,4 @@
-"""TRL's pairs: ids and masks of `--layout preference` against `DPOTrainer._prepare_dataset` and its collator.
+"""Compare ids and masks of `--layout preference` with TRL's `DPOTrainer._prepare_dataset` and its collator.
 
 ids         200 pairs of texts, and 200 of conversations with each of eight templates
 masks       DataCollatorForPreference with keep_start and keep_end, of whole rows and cut to the median length
@@ -31,22 +31,22 @@ Row = dict[str, Any]
 
 
 def conversations() -> list[Row]:
-    """Return pairs with one turn and many, a system prompt, tools and thoughts: two for each answer to a user."""
-    found: list[Row] = []
+    """Return 200 pairs of conversations: one turn and many, a system prompt, tools and thoughts."""
+    pairs: list[Row] = []
     for said, tools in CONVERSATIONS:
         for at in range(1, len(said)):
             if said[at - 1]["role"] != "user" or said[at]["role"] != "assistant" or not any(said[at].values()):
                 continue
-            others: list[Any] = [{"role": "assistant", "content": "I do not know."}]
-            others.append({**said[at], "content": f"{said[at].get('content') or ''} Or not?"})
+            rejected: list[Any] = [{"role": "assistant", "content": "I do not know."}]
+            rejected.append({**said[at], "content": f"{said[at].get('content') or ''} Or not?"})
             pair = {"prompt": said[:at], "chosen": said[at:], "tools": tools}
-            found += [{**pair, "rejected": [other]} for other in others]
-    step = len(found) / PAIRS
-    return [found[int(number * step)] for number in range(PAIRS)]
+            pairs += [{**pair, "rejected": [answer]} for answer in rejected]
+    step = len(pairs) / PAIRS
+    return [pairs[int(number * step)] for number in range(PAIRS)]
 
 
 def texts() -> list[Row]:
-    """Return pairs of texts, with EOS at the end of some answers, and tokens that merge with the prompt's end."""
+    """Return 200 pairs of texts. Some answers end with EOS, or begin with letters that merge with the prompt's end."""
     prompts = ("The sky is", "Water is ", "", "Grüße an", "x </s>", "a\n")
     answers = (" blue.", "wet.", " a fish</s>", "é", "  ", "\n\nb")
     return [
@@ -56,7 +56,7 @@ def texts() -> list[Row]:
 
 
 def theirs(row: Row, tokenizer: Any) -> Row | None:
-    """Return TRL's ids of a row; None if the template refuses it."""
+    """Return a row with the token ids that TRL's DPOTrainer makes, or None if the template refuses it."""
     settings = types.SimpleNamespace(dataset_num_proc=None, max_length=None, truncation_mode="keep_start")
     rows = datasets.IterableDataset.from_generator(lambda: iter([dict(row)]))
     fake = types.SimpleNamespace(_tokenizer=tokenizer)
@@ -70,7 +70,7 @@ def theirs(row: Row, tokenizer: Any) -> Row | None:
 def built(
     name: str, rows: list[Row], tokenizer: Any, *, length: int, side: Any
 ) -> tuple[dict[int, Row], dict[int, str]]:
-    """Return our records, and the reasons of rejected rows, by row number."""
+    """Build a dataset from pairs. Return its records, and the reasons why rows are rejected, by row number."""
     output = HERE / name
     shutil.rmtree(output, ignore_errors=True)
     numbered = datasets.Dataset.from_list([{**row, "number": at} for at, row in enumerate(rows)])
@@ -80,11 +80,14 @@ def built(
     build(numbered, output=output, tokenizer=tokenizer, keep_column="number", max_error_rate=1, **options)
     lines = [json.loads(line) for path in (output / "rejected").glob("*.jsonl") for line in path.open(encoding="utf-8")]
     records = random_access.open(output)["train"]
-    return {int(each["number"]): each for each in records}, {line["row"]: line["reason"] for line in lines}
+    return {int(record["number"]): record for record in records}, {line["row"]: line["reason"] for line in lines}
 
 
 def check(name: str, rows: list[Row], known: list[Row | None], tokenizer: Any, *, length: int, mode: str) -> list[int]:
-    """Compare all rows with the `known` ones of TRL; return the lengths of the rows with equal ids and masks."""
+    """Build pairs, and compare them with TRL's rows (`known`); return the lengths of the equal rows.
+
+    `length`: maximum number of tokens; `mode`: TRL's truncation_mode, "keep_start" or "keep_end".
+    """
     side = {"keep_start": "right", "keep_end": "left"}[mode]
     ours, reasons = built(name, rows, tokenizer, length=length, side=side)
     collator = DataCollatorForPreference(tokenizer.pad_token_id, max_length=length, truncation_mode=mode)
@@ -102,14 +105,14 @@ def check(name: str, rows: list[Row], known: list[Row | None], tokenizer: Any, *
             size = int(batch["attention_mask"][at].sum())
             assert ours[number][f"{answer}_attention_mask"].sum() == size, (name, mode, row)
             for our_name, their_name in (("input_ids", "input_ids"), ("loss_mask", "completion_mask")):
-                found, wanted = ours[number][f"{answer}_{our_name}"], batch[their_name][at][:size]
-                assert np.array_equal(found[:size], wanted), (name, mode, row, answer, our_name)
+                values, theirs = ours[number][f"{answer}_{our_name}"][:size], batch[their_name][at][:size]
+                assert np.array_equal(values, theirs), (name, mode, row, answer, our_name)
         lengths.append(size)
     return lengths
 
 
 def compare() -> None:
-    """Compare texts, and conversations with each template."""
+    """Compare pairs of texts, and pairs of conversations with each template; print the numbers of equal pairs."""
     counts: collections.Counter[str] = collections.Counter()
     for name in ("texts", *NAMES):
         template = "" if name == "texts" else (TEMPLATES / f"{name}.jinja").read_text(encoding="utf-8")
@@ -121,7 +124,7 @@ def compare() -> None:
         for mode in ("keep_start", "keep_end"):
             cut = check(name, rows, known, tokenizer, length=int(np.median(lengths)), mode=mode)
             counts[f"equal, cut with {mode}"] += len(cut)
-    print(f"{PAIRS * (len(NAMES) + 1):,} pairs: " + ", ".join(f"{count:,} {what}" for what, count in counts.items()))
+    print(f"{PAIRS * (len(NAMES) + 1):,} pairs: " + ", ".join(f"{count:,} {name}" for name, count in counts.items()))
 
 
 if __name__ == "__main__":

@@ -32,10 +32,9 @@ from pipelines.prepare.tokenize.chat.alignment import Aligner
 from pipelines.prepare.tokenize.chat.template import open_template
 from pipelines.prepare.tokenize.engines import open_reference
 
-_found = importlib.util.find_spec("trl")
-assert _found, "trl is not installed"
-assert _found.origin
-TEMPLATES = pathlib.Path(_found.origin).parent / "chat_templates"
+_SPEC = importlib.util.find_spec("trl")
+assert _SPEC, "trl is not installed"
+TEMPLATES = pathlib.Path(str(_SPEC.origin)).parent / "chat_templates"
 # Text that TRL marks in addition to an answer, or white space that it leaves out.
 TRL_MARKS_MORE = {
     "deepseek_r1_distill": "`<｜Assistant｜>`",
@@ -50,14 +49,10 @@ TRL_MARKS_MORE = {
 _OF_PARTS = ("idefics3", "llava_next", "smolvlm")
 _MARKER = re.compile(r"\{%-?\s*(end)?generation\s*-?%\}")
 _DTYPE = np.dtype(np.int32)
-_PARAMETERS = {
-    "type": "object",
-    "properties": {"city": {"type": "string", "description": "city"}},
-    "required": ["city"],
-}
-_TOOLS = [
-    {"type": "function", "function": {"name": "get_weather", "description": "Tells it.", "parameters": _PARAMETERS}}
-]
+_CITY = {"city": {"type": "string", "description": "city"}}
+_PARAMETERS = {"type": "object", "properties": _CITY, "required": ["city"]}
+_WEATHER = {"name": "get_weather", "description": "Tells it.", "parameters": _PARAMETERS}
+_TOOLS = [{"type": "function", "function": _WEATHER}]
 Message = dict[str, Any]
 
 
@@ -79,7 +74,6 @@ def _tool(content: str, number: int = 1) -> Message:
 
 # A mark that ends within a letter of several tokens has its first token alone in `transformers`, so none does here.
 def _talks() -> dict[str, list[Message]]:
-    """Conversations without tools, by name."""
     made = {
         "one turn": [_user("hi"), _answer("yo")],
         "two turns": [_user("one?"), _answer("1"), _user("two?"), _answer("2")],
@@ -102,13 +96,8 @@ def _talks() -> dict[str, list[Message]]:
     for form, think in _THOUGHTS.items():
         made[f"a thought, {form}"] = [_user("q"), think("a", "hm")]
         made[f"thoughts, {form}"] = [_user("q"), think("a", "hm"), _user("r"), think("b", "well\n\nso")]
-        made[f"thoughts and none, {form}"] = [
-            _user("q"),
-            _answer("x"),
-            _user("r"),
-            think("b", "well"),
-            *made["one turn"],
-        ]
+        some = [_user("q"), _answer("x"), _user("r"), think("b", "well"), *made["one turn"]]
+        made[f"thoughts and none, {form}"] = some
     return made
 
 
@@ -122,7 +111,6 @@ _THOUGHTS = {
 
 
 def _tool_talks() -> dict[str, list[Message]]:
-    """Conversations with tools, by name."""
     made, thanks = {}, [_user("thanks"), _answer("welcome")]
     for words, content in {"null": None, "empty": "", "words": "Let me look."}.items():
         one = _answer(content, tool_calls=[_call(1, city="Paris")])
@@ -131,14 +119,8 @@ def _tool_talks() -> dict[str, list[Message]]:
         made[f"a call and more, {words}"] = [*made[f"a call, {words}"], *thanks]
         made[f"a call alone, {words}"] = [_user("w?"), one]
         made[f"calls in turn, {words}"] = [_user("w?"), one, _tool("a"), copy.deepcopy(one), _tool("b"), _answer("c")]
-        made[f"parallel calls, {words}"] = [
-            _user("w?"),
-            both,
-            _tool("sunny"),
-            _tool("rain", 2),
-            _answer("both"),
-            *thanks,
-        ]
+        results = [_tool("sunny"), _tool("rain", 2), _answer("both")]
+        made[f"parallel calls, {words}"] = [_user("w?"), both, *results, *thanks]
     for form, think in _THOUGHTS.items():
         calling = {**think("", "look"), "tool_calls": [_call(1, city="Paris")]}
         made[f"a thought and a call, {form}"] = [_user("w?"), calling, _tool("sunny"), think("Sunny.", "ok")]
@@ -150,7 +132,7 @@ CONVERSATIONS = [(said, None) for said in _talks().values()] + [(said, _TOOLS) f
 
 
 def toy_tokenizer(template: str) -> Any:
-    """Return a tokenizer of bytes, with this template, and with all that looks like a special token there."""
+    """Return a tokenizer of single bytes with this chat template. Tags in the template are its special tokens."""
     tokens = sorted({*re.findall(r"<[|｜]?[\w▁|｜/-]+[|｜]?>", template), "<s>", "</s>"})
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     backend = Tokenizer(models.BPE({letter: at for at, letter in enumerate(alphabet)}, []))
@@ -162,7 +144,7 @@ def toy_tokenizer(template: str) -> Any:
 
 
 class Compared:
-    """A tokenizer with one template, and how `--layout chat` and `apply_chat_template` render with it."""
+    """Tokenize conversations with one chat template, by `--layout chat` and by `apply_chat_template`."""
 
     def __init__(self, template: str, **settings: Any) -> None:
         self.tokenizer = toy_tokenizer(template)
@@ -176,16 +158,16 @@ class Compared:
         self._encoder = ChatEncoder(open_reference(self.tokenizer, dtype=_DTYPE), context, opened, aligner)
 
     def ours(self, said: list[Message], tools: Any) -> tuple[list[int], list[int], str]:
-        """Tokens, mask, and why the row is rejected."""
+        """Return token ids, mask of learned tokens, and the reason if the row is rejected, by `--layout chat`."""
         columns: dict[Purpose, pa.Array] = {"messages": pa.array([said])}
         if tools is not None:
             columns["tools"] = pa.array([tools])
-        found = self._encoder.encode(Rows(texts=(), arrays={}, nested=columns))
-        why = found.reasons[0] and f"{found.reasons[0]}: {found.details.get(0)}"
-        return found.ragged["input_ids"].ids.tolist(), found.ragged["loss_mask"].ids.tolist(), why
+        encoded = self._encoder.encode(Rows(texts=(), arrays={}, nested=columns))
+        why = encoded.reasons[0] and f"{encoded.reasons[0]}: {encoded.details.get(0)}"
+        return encoded.ragged["input_ids"].ids.tolist(), encoded.ragged["loss_mask"].ids.tolist(), why
 
     def theirs(self, said: list[Message], tools: Any, *, masks: bool = False) -> Any:
-        """The result of apply_chat_template, None if the template refuses the conversation."""
+        """Return the result of `apply_chat_template`, or None if the template refuses the conversation."""
         try:
             return self.tokenizer.apply_chat_template(
                 said, tools=tools, return_dict=True, return_assistant_tokens_mask=masks
@@ -197,8 +179,7 @@ class Compared:
 def _conversations(name: str) -> Iterator[tuple[list[Message], Any]]:
     for said, tools in CONVERSATIONS:
         if name.startswith(_OF_PARTS):
-            parts = [{**each, "content": [{"type": "text", "text": each["content"] or ""}]} for each in said]
-            yield parts, tools
+            yield [{**turn, "content": [{"type": "text", "text": turn["content"] or ""}]} for turn in said], tools
         else:
             # Arrow has no missing keys, so both get nulls.
             yield said, tools
@@ -229,15 +210,15 @@ def _check_masks(name: str, template: str, counts: collections.Counter[str]) -> 
         assert not why or why.startswith("no_assistant"), (name, said, why)
         assert (*ours,) == expected, (name, said)
         counts["masks by markers equal"] += 1
-        *found, why = unmarked.ours(said, tools)
+        *ours, why = unmarked.ours(said, tools)
         assert not why or why.startswith("no_assistant"), (name, said, why)
-        is_equal = (*found,) == expected
-        assert is_equal or name in TRL_MARKS_MORE, (name, said, found, expected)
+        is_equal = (*ours,) == expected
+        assert is_equal or name in TRL_MARKS_MORE, (name, said, ours, expected)
         counts["masks without markers equal" if is_equal else f"{name} differs: {TRL_MARKS_MORE[name]}"] += 1
 
 
 def _count_own(name: str, template: str, counts: collections.Counter[str]) -> None:
-    """Count the rows with equal ids and masks in the model's own template and TRL's training template."""
+    """Count the conversations with equal tokens and masks in the model's own template and TRL's training template."""
     marked = Compared(template)
     own = Compared((TEMPLATES / f"{name}.jinja").read_text(encoding="utf-8"), whole_turns=True)
     equal = both = 0
@@ -245,9 +226,9 @@ def _count_own(name: str, template: str, counts: collections.Counter[str]) -> No
         theirs, (ids, mask, why) = marked.theirs(said, tools, masks=True), own.ours(said, tools)
         if theirs is not None and not why:
             both += 1
-            rows = (theirs["input_ids"], marked), (ids, own)
-            first, second = (each.tokenizer.convert_ids_to_tokens(tokens) for tokens, each in rows)
-            equal += (first, theirs["assistant_masks"]) == (second, mask)
+            their_tokens = marked.tokenizer.convert_ids_to_tokens(theirs["input_ids"])
+            our_tokens = own.tokenizer.convert_ids_to_tokens(ids)
+            equal += (their_tokens, theirs["assistant_masks"]) == (our_tokens, mask)
     if equal == both:
         counts["families with equal rows by their own template"] += 1
     else:
@@ -255,13 +236,13 @@ def _count_own(name: str, template: str, counts: collections.Counter[str]) -> No
 
 
 def _as_if(marker: re.Match[str]) -> str:
-    """An {% if true %} in place of a marker, which keeps white space as it was."""
+    """Return {% if true %} or {% endif %} in place of a {% generation %} marker, with its signs for white space."""
     word = "endif" if marker.group(1) else "if true"
     return re.sub(r"(end)?generation", word, marker.group())
 
 
 def main() -> None:
-    """Compare all templates."""
+    """Compare all templates of TRL, and print the numbers of equal conversations."""
     counts: collections.Counter[str] = collections.Counter()
     paths = sorted(TEMPLATES.glob("*.jinja"))
     for path in paths:
@@ -272,8 +253,8 @@ def main() -> None:
         if path.stem != name:
             _count_own(name, template, counts)
     print(f"{len(paths)} templates, {len(CONVERSATIONS)} conversations each")
-    for what, count in counts.items():
-        print(f"{count:,} {what}")
+    for name, count in counts.items():
+        print(f"{count:,} {name}")
 
 
 if __name__ == "__main__":

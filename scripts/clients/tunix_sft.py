@@ -20,7 +20,7 @@ BATCHES = random_access.global_batches(DATA["train"], global_batch_size=32, seed
 
 
 class Model(nnx.Module):
-    """The next token from the current one, called like tunix's models."""
+    """Model that predicts the next token from the current one, called like tunix's models."""
 
     def __init__(self, rngs: nnx.Rngs) -> None:
         self.embedding = nnx.Embed(DATA.manifest.tokenizer.vocab_size, WIDTH, rngs=rngs)
@@ -32,13 +32,13 @@ class Model(nnx.Module):
 
 
 class Losses(hooks.TrainingHooks):
-    """The losses of the steps."""
+    """Hooks of tunix's trainer that record the loss of each step."""
 
     def __init__(self) -> None:
-        self.found: list[float] = []
+        self.recorded: list[float] = []
 
     def on_train_step_end(self, trainer: Any, step: int, loss: Any) -> None:
-        self.found.append(float(loss))
+        self.recorded.append(float(loss))
 
     def _ignore(self, *_: Any) -> None:
         pass
@@ -47,30 +47,28 @@ class Losses(hooks.TrainingHooks):
 
 
 def tunix_losses(model: Model) -> list[float]:
-    """Train by tunix."""
+    """Train with tunix's PeftTrainer, and return the loss of each step."""
     config = peft_trainer.TrainingConfig(eval_every_n_steps=10**6, max_steps=STEPS, data_sharding_axis=())
     trainer, losses = peft_trainer.PeftTrainer(model, optax.adamw(RATE, weight_decay=0.1), config), Losses()
     trainer.with_training_hooks(losses)
+    unused = dict.fromkeys(("positions", "attention_mask"))
     trainer.with_gen_model_input_fn(
-        lambda given: {
-            **{name: getattr(given, name) for name in ("input_tokens", "input_mask")},
-            **dict.fromkeys(("positions", "attention_mask")),
-        }
+        lambda batch: {"input_tokens": batch.input_tokens, "input_mask": batch.input_mask, **unused}
     )
     rows = [(batch["input_ids"], batch["attention_mask"]) for batch in (BATCHES[step] for step in range(STEPS))]
     trainer.train([peft_trainer.TrainingInput(input_tokens=ids, input_mask=mask) for ids, mask in rows])
-    return losses.found
+    return losses.recorded
 
 
 def loss_of(weights: list[Any], inputs: dict[str, Any], labels: Any, learned: Any) -> Any:
-    """Return the model's loss."""
+    """Return the mean cross-entropy of the model with these `weights` on the tokens where `learned` is 1."""
     embeddings, kernel, bias = weights
     logits = embeddings[inputs["input_ids"]] @ kernel + bias
     return (optax.softmax_cross_entropy_with_integer_labels(logits, labels) * learned).sum() / learned.sum()
 
 
 def plain_losses(weights: Any, batches: list[Any]) -> list[float]:
-    """Train by plain functions."""
+    """Train with `jax` and `optax` alone, and return the loss of each step."""
     optimizer, losses = optax.adamw(RATE, weight_decay=0.1), []
     state = optimizer.init(weights)
     for batch in batches:
@@ -83,7 +81,7 @@ def plain_losses(weights: Any, batches: list[Any]) -> list[float]:
 
 model = Model(nnx.Rngs(0))
 variables: Any = (model.embedding.embedding, model.dense.kernel, model.dense.bias)
-first = [jax.numpy.array(each[...]) for each in variables]
+first = [jax.numpy.array(variable[...]) for variable in variables]
 objective = objectives.causal_lm().bind(DATA.manifest)
 reference = [objective(BATCHES[step], rng=np.random.default_rng(0)) for step in range(STEPS)]
 ours, expected = tunix_losses(model), plain_losses(first, reference)

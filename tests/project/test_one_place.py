@@ -94,7 +94,7 @@ def enum(*path: str) -> list[str]:
 
 def test_every_layout_is_in_every_place() -> None:
     options = [case.options for case in test_contract.CASES.values()]
-    format_data = [options for _, _, options in make_format_data.DATASETS.values()]
+    format_data = [options.split() for _, _, options in make_format_data.DATASETS.values()]
     places: dict[str, Iterable[str]] = {
         "LayoutName": get_args(LayoutName),
         "docs/manifest.schema.json": enum("properties", "layout", "properties", "name"),

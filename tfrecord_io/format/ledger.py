@@ -74,13 +74,14 @@ class Ledger:
     @classmethod
     def total(cls, ledgers: Iterable[Ledger]) -> Ledger:
         sums: dict[str, Any] = dict.fromkeys(_COUNTED, 0)
-        by_key: dict[str, collections.Counter[str]] = {name: collections.Counter() for name in _COUNTED_BY_KEY}
+        by_key: dict[str, Any] = {name: collections.Counter[str]() for name in _COUNTED_BY_KEY}
         for ledger in ledgers:
             for name in sums:
                 sums[name] += getattr(ledger, name)
             for name, total in by_key.items():
                 total.update(getattr(ledger, name))
-        return cls(**sums, **{name: dict(total) for name, total in by_key.items()})
+        by_key = {name: dict(total) for name, total in by_key.items()}
+        return cls(**sums, **by_key)
 
     @property
     def balanced(self) -> bool:

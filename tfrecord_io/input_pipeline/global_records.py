@@ -44,7 +44,7 @@ def training(request: InputRequest, columns: range) -> tf.data.Dataset:
 
     def order(part: int, stage: mixing_plan.Stage) -> GlobalOrder:
         source = request.sources[part]
-        options = {"compression": source.compression, "seed": source.seed, "shuffle": request.shuffle}
+        options: Any = {"compression": source.compression, "seed": source.seed, "shuffle": request.shuffle}
         return GlobalOrder.of(source.shards, **options, schedule=schedule, stage=stage, part=part)
 
     streams = [

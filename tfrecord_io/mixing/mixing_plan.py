@@ -74,11 +74,11 @@ class Schedule(tuple[Stage, ...]):
 
     def last_within(self, most_rows: Sequence[float]) -> tuple[int, int]:
         """Return the number of batches before a dataset exceeds its `most_rows`, and the index of this dataset."""
-        batches = range(1, ENDLESS)
-        return min(
-            (bisect.bisect_right(batches, most, key=lambda at, part=part: self.rows_before(at)[part]), part)
-            for part, most in enumerate(most_rows)
-        )
+
+        def batches_within(part: int) -> int:
+            return bisect.bisect_right(range(1, ENDLESS), most_rows[part], key=lambda at: self.rows_before(at)[part])
+
+        return min((batches_within(part), part) for part in range(len(most_rows)))
 
 
 # {first step of a stage: {dataset: share of the rows}}

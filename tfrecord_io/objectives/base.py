@@ -128,15 +128,15 @@ def token_weights(features: Features, counts_BL: Any, ops: Any) -> Any:
     return ops.floats(counts_BL) * ops.floats(features[host_plan.WEIGHT])[:, None]
 
 
-def required(manifest: Manifest, *roles: Role, objective: str, options: str) -> list[str]:
-    """Return the names of the features with these roles. Raises: ReaderError; it names the build's `options`."""
+def required(manifest: Manifest, *roles: Role, objective: str, remedy: str) -> list[str]:
+    """Return the names of the features with these roles. Raises: ReaderError if the dataset lacks one."""
     features = {role: manifest.schema.with_role(role) for role in roles}
     for role, feature in features.items():
         if feature is None:
             raise ReaderError(
                 f"dataset {manifest.name!r}: {objective} needs a feature of role {role}, found "
                 f"{list(manifest.schema.names)}",
-                remedy=f"build the dataset with {options}, or choose another objective",
+                remedy=f"{remedy}, or choose another objective",
             )
     return [feature.name for feature in features.values() if feature]
 

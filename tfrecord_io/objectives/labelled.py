@@ -49,7 +49,9 @@ def span_answers() -> base.Objective:
 
 
 def _classification(manifest: Manifest, tokens: base.TokenFeatures, *, num_labels: int | None) -> base.Apply:
-    (name,) = base.required(manifest, "label", objective="classification", options="--label-column")
+    (name,) = base.required(
+        manifest, "label", objective="classification", remedy="build the dataset with --label-column"
+    )
     _require_class_ids(manifest, num_labels)
     has_classes = manifest.label_names is not None and not manifest.multi_hot_size
     return functools.partial(_label, tokens=tokens, name=name, has_classes=has_classes)
@@ -85,7 +87,8 @@ def _label(
 
 def _token_classification(manifest: Manifest, tokens: base.TokenFeatures) -> base.Apply:
     roles: tuple[Role, ...] = ("token_labels", "token_label_mask")
-    labels, mask = base.required(manifest, *roles, objective="token_classification", options="--layout tokens")
+    remedy = "build the dataset with --layout tokens"
+    labels, mask = base.required(manifest, *roles, objective="token_classification", remedy=remedy)
     return functools.partial(_token_labels, tokens=tokens, labels=labels, mask=mask)
 
 
@@ -97,7 +100,7 @@ def _token_labels(
 
 def _span_answers(manifest: Manifest, tokens: base.TokenFeatures) -> base.Apply:
     roles: tuple[Role, ...] = ("start_position", "end_position")
-    start, end = base.required(manifest, *roles, objective="span_answers", options="--layout qa")
+    start, end = base.required(manifest, *roles, objective="span_answers", remedy="build the dataset with --layout qa")
     return functools.partial(_answer, tokens=tokens, start=start, end=end)
 
 
@@ -160,7 +163,9 @@ def decoder_features(target_ids_BT: Any, target_mask_BT: Any, *, start: int, ops
 
 def _seq2seq(manifest: Manifest, tokens: base.TokenFeatures, *, decoder_start_id: StartToken | int) -> base.Apply:
     roles: tuple[Role, ...] = ("target_ids", "target_mask")
-    target, mask = base.required(manifest, *roles, objective="seq2seq", options="--layout seq2seq")
+    target, mask = base.required(
+        manifest, *roles, objective="seq2seq", remedy="build the dataset with --layout seq2seq"
+    )
     base.check_free(manifest, DECODER_INPUTS, DECODER_MASK, objective="seq2seq")
     start = start_id(manifest, decoder_start_id)
     return functools.partial(_target, tokens=tokens, target=target, mask=mask, start=start)

@@ -50,7 +50,7 @@ class Predictor(abc.ABC):
     def feature(self, role: Role) -> str:
         """Return the name of the dataset's feature with a role. Raises: ReaderError if there is none."""
         remedy = "build the data with the layout of the model's training data"
-        return required(self.manifest, role, objective=f"predicting for {self.trained.task}", remedy=remedy)
+        return required(self.manifest, role, objective=f"predicting for {self.trained.task}", remedy=remedy)[0]
 
     @property
     def data_names(self) -> tuple[str, ...]:

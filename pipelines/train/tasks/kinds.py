@@ -228,8 +228,9 @@ def answers(manifest: Manifest, tokens: TokenFeatures) -> Apply:
     del tokens
     inner = objectives.span_answers().bind(manifest)
     explained = {"objective": "the task span", "remedy": "build the dataset with --layout qa"}
-    read = {f"{_PREFIX}{role}": required(manifest, role, **explained) for role in _ROLES}
-    first, last = (required(manifest, role, **explained) for role in _POSITIONS)
+    names = required(manifest, *_ROLES, **explained)
+    read = {f"{_PREFIX}{role}": name for role, name in zip(_ROLES, names, strict=True)}
+    first, last = required(manifest, *_POSITIONS, **explained)
 
     def apply(features: Mapping[str, tf.Tensor], ops: Any) -> Any:
         inputs, labels, weights = inner.apply(features, ops)
