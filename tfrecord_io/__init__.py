@@ -1,4 +1,4 @@
-"""The on-disk format and its readers: everything a trainer needs, without the code that prepares datasets.
+"""Read datasets of TFRecord shards, and write and read their records.
 
 `reader`, `buckets`, `mixture` and `readiness` need TensorFlow, and `objectives` needs it for tensors. Modules are
 imported on first use, so `import tfrecord_io` is enough:

@@ -11,7 +11,7 @@
 
     model.fit(train.dataset(), ...)                           the same batches for Keras, of shape [None, None]
 
-Training runs in rounds (see `Rounds`). Evaluation reads one bucket after the other, every example once.
+Evaluation reads one row length after the other.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ def read(
         )
     if not data.num_examples(split):
         raise ReaderError(f"{data.root}: split {split!r} has no examples, expected at least one")
-    parts = {length: data.bucket(length) for length in data.manifest.bucket_lengths}
-    parts = {length: part for length, part in parts.items() if part.num_examples(split)}
+    datasets = {length: data.bucket(length) for length in data.manifest.bucket_lengths}
+    parts = {length: part for length, part in datasets.items() if part.num_examples(split)}
     rows = _batch_rows(tuple(parts), replicas, global_batch_size=global_batch_size, tokens_per_batch=tokens_per_batch)
     return Buckets(
         parts=parts,
@@ -198,10 +198,8 @@ class Buckets:
 
     @functools.cached_property
     def _evaluation_steps(self) -> list[int]:
-        return [
-            data.evaluation_steps(self.split, global_batch_size=self.batch_rows[length])
-            for length, data in self.parts.items()
-        ]
+        rows = self.batch_rows
+        return [data.evaluation_steps(self.split, global_batch_size=rows[at]) for at, data in self.parts.items()]
 
     def _part(self, length: int) -> Data:
         if length not in self.parts:

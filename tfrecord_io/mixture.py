@@ -6,14 +6,8 @@
     mixed.input_fn("train", global_batch_size=1024, seed=0)       for strategy.distribute_datasets_from_function
     mixed.dataset("train", global_batch_size=1024)                for Keras fit
 
-Rates are proportional to weights, or to (number of examples) ** (1 / temperature). At every step, each dataset has
-supplied its share of the rows so far, to within one row (with several hosts, two rows on each). Each has its own epochs
-and shuffling, as if it were read alone.
-
-Stages change the weights at global steps, which may add one or two rows to these differences. Later stages do not
-affect earlier batches, so a resumed run may change them. In the order of hosts, each later stage adds 1 CPU s to the
-opening of 100 datasets.
-
+At every step, each dataset has supplied its share of the rows so far, to within one row (with several hosts, two rows
+on each; a change of the weights may add one or two). Each has its own epochs and shuffling, as if it were read alone.
 Only training is mixed; evaluate each dataset separately.
 """
 
@@ -44,8 +38,7 @@ class Mixture(InputFunctions):
     datasets: the datasets by name. The order of a dataset's rows depends on its name.
     weights: relative frequencies of the datasets; by default their numbers of examples.
     stages: instead of weights, {first step: weights}, from step 0 on. A weight may be 0 in some stages.
-    temperature, maximum: instead of weights, frequencies min(examples, maximum) ** (1 / temperature). To combine them
-        with stages, take weights from the `rates` of a mixture with that temperature.
+    temperature, maximum: instead of weights, frequencies min(examples, maximum) ** (1 / temperature).
     most_epochs: maximum number of epochs of some datasets; see `steps` of `input_fn`.
     manifest: the merged manifest. Its fingerprint does not cover later stages, since a resumed run may change them.
 
@@ -139,15 +132,14 @@ class Mixture(InputFunctions):
     def _end_step(self, split: str, *, global_batch_size: int, start_step: int, steps: int | None) -> int | None:
         if not self.most_epochs:
             return None
-        most_rows = [
-            self.most_epochs.get(name, math.inf) * data.num_examples(split) for name, data in self.datasets.items()
-        ]
+        most = self.most_epochs
+        most_rows = [most.get(name, math.inf) * data.num_examples(split) for name, data in self.datasets.items()]
         end, part = self._schedule(split, global_batch_size).last_within(most_rows)
         wanted = start_step + 1 if steps is None else steps
         if wanted > end:
             name = list(self.datasets)[part]
             raise ReaderError(
-                f"dataset {name!r} reaches its maximum of {self.most_epochs[name]:g} epochs after "
+                f"dataset {name!r} reaches its maximum of {most[name]:g} epochs after "
                 f"{some(end, 'step')}, expected at least {some(wanted, 'step')}",
                 remedy="give it less weight or more epochs, or train for fewer steps",
             )
@@ -161,10 +153,7 @@ class Mixture(InputFunctions):
                 f"data.dataset({split!r}, …); or give training=True to train on this split",
             )
         self._rates(split)  # raises if a dataset lacks the split
-        return tuple(
-            dataclasses.replace(data.source(split, seed=source_seed(seed, name)), name=name)
-            for name, data in self.datasets.items()
-        )
+        return tuple(data.source(split, seed=source_seed(seed, name)) for name, data in self.datasets.items())
 
     def _bound(self, objective: Objective) -> BoundObjective:
         return common_manifest.bind(objective, self.manifest, manifests=self._manifests)

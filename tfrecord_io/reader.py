@@ -4,12 +4,12 @@
     data.input_fn("train", global_batch_size=1024, seed=0)        for strategy.distribute_datasets_from_function
     data.dataset("validation", global_batch_size=1024)            for Keras fit and evaluate
 
-Training is endless and shuffled; equal seeds give equal batches. Evaluation has every example once, in order, then fill
-rows of weight 0, so that all hosts take the same number of steps. The graph runs no Python.
+Training is endless and shuffled. Evaluation has every example once, in order, then fill rows of weight 0, so that all
+hosts take the same number of steps.
 
 Without an objective, an element is a dict with static shapes: numeric features, int32 or float32 [B, *shape]; text and
-bytes, string [B], if `keep` names them; `attention_mask`, int32 [B, L], computed if not stored; `example_weight`,
-float32 [B], 0 on fill rows. With an objective, an element is (inputs, labels, sample weights), as Keras expects.
+bytes, string [B], if `keep` names them; `attention_mask`, int32 [B, L]; `example_weight`, float32 [B], 0 on fill rows.
+With an objective, an element is (inputs, labels, sample weights), as Keras expects.
 """
 
 from __future__ import annotations
@@ -38,9 +38,8 @@ __all__ = ["Data", "Shuffle", "open"]
 def open(root: str | os.PathLike[str]) -> Data:
     """Open the dataset in folder `root`, a local path or any address that `tf.io.gfile` supports.
 
-    An earlier generation's manifest, such as `out/manifest-0.json`, opens the dataset as it was before the append.
-
-    The sizes of shards at an address are checked only if fsspec can list the folder.
+    An earlier generation's manifest, such as `out/manifest-0.json`, opens the dataset as it was before the append. The
+    sizes of shards at an address are checked only if fsspec can list the folder.
 
     Raises:
         ReaderError: the manifest or a shard is missing, a shard has a wrong size, or a feature has a reserved name.
@@ -105,7 +104,6 @@ class Data(InputFunctions):
                 remedy="read another split; the ledger in manifest.json shows why rows were rejected",
             )
         return SplitShards(
-            name=self.manifest.name,
             root=self.root,
             shards=shards,
             compression=self.manifest.compression,

@@ -7,7 +7,7 @@
     tpu="node"   the TPU's host is another machine, which gets only the graph, and reads only gs://
     tpu="vm"     this program runs on the TPU's hosts; files can be local, and on a single host Python works, slowly
 
-The check examines the graph and the element_spec, and reads no record.
+No record is read.
 """
 
 import dataclasses

@@ -1,7 +1,7 @@
 """Read and write TFRecord files: framed messages, one after the other (docs/format.md).
 
-The crc is CRC-32C (RFC 3720, appendix B.4), masked as in `tensorflow/core/lib/hash/crc32c.h`. It does not detect that a
-file is cut off between two records.
+The crc is CRC-32C (RFC 3720, appendix B.4), masked as in `tensorflow/core/lib/hash/crc32c.h`. It detects no missing
+records at the end.
 """
 
 from __future__ import annotations

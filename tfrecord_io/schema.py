@@ -35,32 +35,13 @@ Values = TypeVar("Values")
 DType = Literal["int64", "float32", "string", "bytes"]
 Side = Literal["input", "target", "chosen", "rejected"]
 ANSWERS: tuple[Side, ...] = ("chosen", "rejected")
-Role = Literal[
-    "token_ids",
-    "attention_mask",
-    "token_type_ids",
-    "num_tokens",
-    "segment_ids",
-    "positions",
-    "loss_mask",
-    "target_ids",
-    "target_mask",
-    "chosen_ids",
-    "chosen_mask",
-    "chosen_loss_mask",
-    "rejected_ids",
-    "rejected_mask",
-    "rejected_loss_mask",
-    "token_labels",
-    "token_label_mask",
-    "start_position",
-    "end_position",
-    "source_row",
-    "char_starts",
-    "char_ends",
-    "label",
-    "column",
-]
+_OfRow = Literal["token_ids", "attention_mask", "token_type_ids", "num_tokens", "segment_ids", "positions", "loss_mask"]
+_OfTarget = Literal["target_ids", "target_mask"]
+_OfChosen = Literal["chosen_ids", "chosen_mask", "chosen_loss_mask"]
+_OfRejected = Literal["rejected_ids", "rejected_mask", "rejected_loss_mask"]
+_OfAnnotations = Literal["token_labels", "token_label_mask", "start_position", "end_position"]
+_OfSource = Literal["source_row", "char_starts", "char_ends", "label", "column"]
+Role = Literal[_OfRow, _OfTarget, _OfChosen, _OfRejected, _OfAnnotations, _OfSource]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -91,43 +72,37 @@ class RoleSpec:
     exported_as: str | None = None
 
 
+_IDS: Any = {"values": "ids", "padding": "pad", "shown_as": "text"}
+_MASK: Any = {"values": "mask", "padding": 0}
+_OF_TARGET: Any = {"shape": "[T]", "side": "target", "exported_as": "labels"}
+
+
 def _answer(side: Side) -> dict[Any, RoleSpec]:
-    mask: Any = {"side": side, "values": "mask", "padding": 0}
+    meaning, name = f"ids of the prompt and its {side} answer", f"{side}_input_ids"
+    mask = RoleSpec(
+        meaning=f"1 on tokens of the prompt and its {side} answer, 0 on padding",
+        side=side,
+        feature_name=f"{side}_attention_mask",
+        marks_tokens=True,
+        exported_as="",
+        **_MASK,
+    )
+    learned = f"1 on tokens of the {side} answer"
     return {
-        f"{side}_ids": RoleSpec(
-            meaning=f"ids of the prompt and its {side} answer",
-            side=side,
-            values="ids",
-            padding="pad",
-            feature_name=f"{side}_input_ids",
-            shown_as="text",
-            exported_as=f"{side}_ids",
-        ),
-        f"{side}_mask": RoleSpec(
-            meaning=f"1 on tokens of the prompt and its {side} answer, 0 on padding",
-            feature_name=f"{side}_attention_mask",
-            marks_tokens=True,
-            exported_as="",
-            **mask,
-        ),
-        f"{side}_loss_mask": RoleSpec(
-            meaning=f"1 on tokens of the {side} answer", marks_learned=True, exported_as="", **mask
-        ),
+        f"{side}_ids": RoleSpec(meaning=meaning, side=side, feature_name=name, exported_as=f"{side}_ids", **_IDS),
+        f"{side}_mask": mask,
+        f"{side}_loss_mask": RoleSpec(meaning=learned, side=side, marks_learned=True, exported_as="", **_MASK),
     }
 
 
 ROLES: Mapping[Role, RoleSpec] = {
     "token_ids": RoleSpec(
         meaning="ids of the tokenizer's vocabulary, special tokens and padding included",
-        values="ids",
-        padding="pad",
         feature_name="input_ids",
-        shown_as="text",
         exported_as="input_ids",
+        **_IDS,
     ),
-    "attention_mask": RoleSpec(
-        meaning="1 on tokens, 0 on padding", values="mask", padding=0, marks_tokens=True, exported_as=""
-    ),
+    "attention_mask": RoleSpec(meaning="1 on tokens, 0 on padding", marks_tokens=True, exported_as="", **_MASK),
     "token_type_ids": RoleSpec(
         meaning="0 on the first text of a pair, 1 on the second, as the tokenizer gives them", values="any"
     ),
@@ -141,27 +116,9 @@ ROLES: Mapping[Role, RoleSpec] = {
         exported_as="seq_lengths",
     ),
     "positions": RoleSpec(meaning="a token's place in its segment, from 0", padding=0, exported_as="position_ids"),
-    "loss_mask": RoleSpec(
-        meaning="1 on the tokens to be learned", values="mask", padding=0, marks_learned=True, exported_as="labels"
-    ),
-    "target_ids": RoleSpec(
-        meaning="ids of the text to generate",
-        shape="[T]",
-        side="target",
-        values="ids",
-        padding="pad",
-        shown_as="text",
-        exported_as="labels",
-    ),
-    "target_mask": RoleSpec(
-        meaning="1 on tokens of the target",
-        shape="[T]",
-        side="target",
-        values="mask",
-        padding=0,
-        marks_tokens=True,
-        exported_as="labels",
-    ),
+    "loss_mask": RoleSpec(meaning="1 on the tokens to be learned", marks_learned=True, exported_as="labels", **_MASK),
+    "target_ids": RoleSpec(meaning="ids of the text to generate", **_IDS, **_OF_TARGET),
+    "target_mask": RoleSpec(meaning="1 on tokens of the target", marks_tokens=True, **_MASK, **_OF_TARGET),
     **{role: spec for side in ANSWERS for role, spec in _answer(side).items()},
     "token_labels": RoleSpec(
         meaning="class id of each token, 0 where it has none",
@@ -170,9 +127,7 @@ ROLES: Mapping[Role, RoleSpec] = {
         is_label=True,
         exported_as="labels",
     ),
-    "token_label_mask": RoleSpec(
-        meaning="1 where a token has a label of its own", values="mask", padding=0, exported_as="labels"
-    ),
+    "token_label_mask": RoleSpec(meaning="1 where a token has a label of its own", exported_as="labels", **_MASK),
     "start_position": RoleSpec(
         meaning="index in the row of an answer's first token, 0 where there is no answer in it", shape="[]"
     ),
@@ -320,12 +275,9 @@ class Schema:
 
     def with_row_length(self, length: int) -> Schema:
         """Return a schema with other shapes, for rows of `length` tokens."""
-        return Schema(
-            tuple(
-                dataclasses.replace(feature, shape=(length,)) if feature.role in OF_TOKENS else feature
-                for feature in self.features
-            )
-        )
+        shapes = [(length,) if feature.role in OF_TOKENS else feature.shape for feature in self.features]
+        pairs = zip(self.features, shapes, strict=True)
+        return Schema(tuple(dataclasses.replace(feature, shape=shape) for feature, shape in pairs))
 
     def with_role(self, role: Role) -> Feature | None:
         """Return the first feature with this role, or None."""

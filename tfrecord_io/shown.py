@@ -1,8 +1,4 @@
-"""Format text for messages, without secrets and invisible characters.
-
-Secrets are recognized by form: the user, password and query of an address, values with a name such as `password`, and
-tokens of known services.
-"""
+"""Format text for messages, without secrets and invisible characters."""
 
 import html
 import re
@@ -35,7 +31,6 @@ _UNSEEN = (
     "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e007f"
 )
 _CONTROL = re.compile(f"[\x00-\x1f{_UNSEEN}]")
-_CONTROL_IN_LINES = re.compile(f"[\x00-\x09\x0b-\x1f{_UNSEEN}]")
 _MOST_SHOWN = 10_000
 
 
@@ -61,8 +56,11 @@ def is_web(address: str) -> bool:
 
 def visible(text: str, *, lines: bool = False) -> str:
     r"""Return a text with escaped control characters, such as `\x1b` and `\n`. With `lines`, keep line ends."""
-    controls = _CONTROL_IN_LINES if lines else _CONTROL
-    return controls.sub(lambda match: match[0].encode("unicode_escape", "surrogatepass").decode(), text)
+    kept = "\n" if lines else ""
+    return _CONTROL.sub(
+        lambda match: match[0] if match[0] == kept else match[0].encode("unicode_escape", "surrogatepass").decode(),
+        text,
+    )
 
 
 def bounded(text: str) -> str:

@@ -121,9 +121,9 @@ def _pieces(column: np.ndarray, feature: Feature) -> _Packed:
     except UnicodeEncodeError as error:
         raise SchemaError(f"feature {feature.name!r}: a lone surrogate, expected Unicode text") from error
     sizes_N = np.fromiter(map(len, values), np.int64, len(values))
-    if sizes_N.max(initial=0) > MOST_VALUE_BYTES:
+    if (largest := sizes_N.max(initial=0)) > MOST_VALUE_BYTES:
         raise SchemaError(
-            f"feature {feature.name!r}: a value of {sizes_N.max():,} bytes, expected at most {MOST_VALUE_BYTES:,}"
+            f"feature {feature.name!r}: a value of {largest:,} bytes, expected at most {MOST_VALUE_BYTES:,}"
         )
     return _Packed(sizes_N, np.frombuffer(b"".join(values), np.uint8))
 
@@ -161,7 +161,7 @@ def _count_bytes(values_NL: np.ndarray, payloads_N: np.ndarray) -> None:
 
 @jit
 def _sizes(key_size: int, payload: int) -> tuple[int, int, int]:
-    # E, V and W in the drawing above
+    # E, V and W, see above
     of_list = 1 + _varint_size(np.uint64(payload)) + payload
     of_feature = 1 + _varint_size(np.uint64(of_list)) + of_list
     return key_size + _varint_size(np.uint64(of_feature)) + of_feature, of_feature, of_list

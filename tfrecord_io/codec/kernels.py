@@ -1,8 +1,7 @@
 """Loops compiled by Numba (kernels): loads, stores, CRC-32C and TFRecord frames.
 
-Kernels release the GIL, don't check bounds and never raise. A kernel returns the position of damage, and slower Python
-code finds the cause. Inputs are read-only, so that each element type is compiled once. Inner loops use unsigned
-indices, since Numba's test for negative indices prevents SIMD.
+Kernels release the GIL, don't check bounds and never raise. Inputs are read-only, so that each element type is compiled
+once. Inner loops use unsigned indices, since Numba's test for negative indices prevents SIMD.
 
 Numba's cache ignores changes in other files. After a change here, touch the files of the kernels that call it.
 """

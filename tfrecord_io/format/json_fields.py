@@ -1,10 +1,10 @@
 """Validate the JSON files of a dataset, which may be untrusted.
 
-Functions raise ValueError for an invalid value, KeyError for a missing field. Callers catch both (`WRONG`) and name the
-file.
+Functions raise ValueError for an invalid value, KeyError for a missing field; `WRONG` has both.
 """
 
 import collections.abc
+import contextlib
 import dataclasses
 import functools
 import json
@@ -43,13 +43,12 @@ def load(content: bytes | str) -> Any:
         document = json.loads(content, parse_constant=finite, parse_float=finite)
     except RecursionError as error:
         raise ValueError(f"lists and objects are nested more than {_MOST_DEPTH} levels deep") from error
-    level, depth = [document] if has_nested([document]) else [], 0
-    while level:
+    level = [document] if has_nested([document]) else []
+    for _ in range(_MOST_DEPTH):
         inner = [value.values() if type(value) is dict else value for value in level]
         level = [value for values in inner if has_nested(values) for value in values if type(value) in (dict, list)]
-        depth += 1
-        if depth > _MOST_DEPTH:
-            raise ValueError(f"lists and objects are nested more than {_MOST_DEPTH} levels deep")
+    if level:
+        raise ValueError(f"lists and objects are nested more than {_MOST_DEPTH} levels deep")
     return document
 
 
@@ -133,8 +132,13 @@ def decoded(hint: Any, value: Any) -> Any:
     if kind is Literal:
         return one_of(value, *arguments)
     if kind in (Union, types.UnionType):
-        kinds = [kind for kind in arguments if kind is not type(None)]
-        return None if value is None and len(kinds) < len(arguments) else _first_decoded(kinds, value)
+        if value is None and type(None) in arguments:
+            return None
+        *kinds, last = [kind for kind in arguments if kind is not type(None)]
+        for kind in kinds:
+            with contextlib.suppress(*WRONG):
+                return decoded(kind, value)
+        return decoded(last, value)
     if kind is tuple:
         return tuple(decoded(arguments[0], item) for item in items(value))
     if kind in (dict, collections.abc.Mapping):
@@ -150,15 +154,6 @@ def decoded(hint: Any, value: Any) -> Any:
     if hint not in readers and isinstance(hint, type) and type(value) is not hint:
         raise ValueError(f"{_shown(value)}, expected a {hint.__name__}")
     return readers[hint](value) if hint in readers else value
-
-
-def _first_decoded(hints: list[Any], value: Any) -> Any:
-    try:
-        return decoded(hints[0], value)
-    except WRONG:
-        if len(hints) == 1:
-            raise
-    return _first_decoded(hints[1:], value)
 
 
 def checked(value: Any, needed: Mapping[str, Any], others: Mapping[str, Any] | None = None) -> dict[str, Any]:

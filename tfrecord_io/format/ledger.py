@@ -2,7 +2,7 @@
 
     rows_in  =  rows_used  +  rejected by reason  +  filtered by reason
 
-`rejected` counts unusable rows, `filtered` counts rows left out on request. docs/format.md lists the reasons.
+docs/format.md lists the reasons.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Types of a manifest, and a check that their values agree."""
+"""Types of a dataset's manifest, and a check that its values agree."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _suffix(compression: Compression) -> str:
 
 
 def former_name(generation: int) -> str:
-    """Return the file name under which an append keeps the manifest of an earlier generation."""
+    """Return the file name of an earlier generation's manifest, which an append keeps."""
     return f"manifest-{generation}.json"
 
 

@@ -1,4 +1,4 @@
-"""Index files, which let readers start in the middle of an uncompressed shard (docs/format.md)."""
+"""Write and read index files, which let readers start in the middle of a shard (docs/format.md)."""
 
 import numpy as np
 

@@ -96,7 +96,7 @@ class InputFunctions(abc.ABC):
             shuffle: how far rows are shuffled in training.
             order: "hosts": each host shuffles its share of the shards. "global": a global batch depends only on seed
                 and step, so a run may resume on other hosts and replicas; splits of over 64 MB need an index, which
-                gzip shards lack. In either order, an epoch has every row once.
+                gzip shards lack.
             start_step: number of global batches to skip. Later batches are the same as without it. Shards without an
                 index (gzip) are read from their start.
             steps: number of steps in the whole training run. A mixture with `most_epochs` raises an error if a dataset
@@ -120,7 +120,9 @@ class InputFunctions(abc.ABC):
                 remedy=f"call it: objective=objectives.{name}()" if callable(objective) else "see its documentation",
             )
         training = split == "train" if training is None else training
-        first = host_plan.whole_step(start_step)
+        first, end_step = host_plan.whole_step(start_step), None
+        if training:
+            end_step = self._end_step(split, global_batch_size=global_batch_size, start_step=first, steps=steps)
         request = InputRequest(
             manifest=self.manifest,
             sources=self._sources(split, seed=seed, training=training),
@@ -132,9 +134,7 @@ class InputFunctions(abc.ABC):
             order=order,
             start_step=first,
             rates=self._rates(split) if training else {},
-            end_step=self._end_step(split, global_batch_size=global_batch_size, start_step=first, steps=steps)
-            if training
-            else None,
+            end_step=end_step,
             keep=self._kept(keep, objective=objective),
         )
         return lambda context: renamed(batch_graph.build(request, _host(context)), names)
@@ -190,10 +190,9 @@ def renamed(dataset: tf.data.Dataset, names: Names | None) -> tf.data.Dataset:
         if unknown := sorted(set(names) - set(inputs)):
             raise ReaderError(f"names: no input {unknown[0]!r}, expected some of {sorted(inputs)}")
         new = {name: names.get(name, name) for name in inputs}
-        if len(set(new.values())) < len(new):
-            raise ReaderError(
-                f"names: several inputs get the same name in {sorted(new.values())}, expected distinct names"
-            )
+        new_names = sorted(new.values())
+        if len(set(new_names)) < len(new_names):
+            raise ReaderError(f"names: several inputs get the same name in {new_names}, expected distinct names")
 
     def rename(*element: Any) -> Any:
         inputs = {new[name]: value for name, value in element[0].items() if name in new}

@@ -1,8 +1,4 @@
-"""Build the reader's graph, from a split's shards to batches of features.
-
-Records are shuffled and batched as strings, a quarter of the size of parsed rows. Random choices depend only on (seed,
-purpose, host, epoch or batch), so a run can start at any batch.
-"""
+"""Build the reader's graph, from a split's shards to batches of features."""
 
 from collections.abc import Collection
 from typing import Any

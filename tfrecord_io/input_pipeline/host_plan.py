@@ -1,10 +1,8 @@
 """Compute which rows a host reads, numbers of steps, and how to resume, without TensorFlow.
 
-Each of H hosts has a piece of an epoch's N rows. In the first e epochs, host h has (e N + h) // H rows, so each row
-comes once per epoch, and no host is more than a row ahead of another.
+In the first e epochs of N rows, host h of H has (e N + h) // H rows, so each row comes once per epoch.
 
-`tf.data` interleaves shards deterministically, so a run can resume without reading earlier records. With 2 slots and
-shards a, b, c of 3, 1, 2 blocks:
+`tf.data` interleaves shards deterministically. With 2 slots and shards a, b, c of 3, 1, 2 blocks:
 
     round      0    1    2    3    4
     slot 0     a0   a1   a2   ..             a0: the first block of a
@@ -12,8 +10,8 @@ shards a, b, c of 3, 1, 2 blocks:
 
     order      a0 b0 │ a1 │ a2 c0 │ c1       block m of a shard is read m rounds after its first block
 
-A new interleave continues an interrupted one if it has the current slot's shard, then the other open shards, each at
-its current row, then the unopened shards.
+To continue an interrupted interleave, begin one with the current slot's shard, the other open shards, each at its
+current row, and the unopened shards.
 """
 
 from __future__ import annotations

@@ -31,7 +31,6 @@ NO_INDEX = 2**62
 class SplitShards:
     """Shards of a split. `index_stride` is None if they have no index; `seed` determines the order of records."""
 
-    name: str
     root: str
     shards: Sequence[Shard]
     compression: str

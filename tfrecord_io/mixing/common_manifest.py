@@ -1,7 +1,6 @@
 """Merge the manifests of datasets that can share a batch.
 
-The datasets need the same tokenizer, and features with the same names, dtypes, shapes and roles. All else may differ,
-also constants (which are then read from the records) and label names (if no objective learns labels).
+The datasets need the same tokenizer, and features with the same names, dtypes, shapes and roles. All else may differ.
 """
 
 from __future__ import annotations
@@ -34,12 +33,10 @@ def merge(manifests: Mapping[str, Manifest], *, rates: Mapping[str, Any]) -> Man
     same_names = all(manifest.label_names == first.label_names for _, manifest in others)
     same_layout = all(manifest.layout == first.layout for _, manifest in others)
     parts = [[name, manifest.fingerprint] for name, manifest in manifests.items()]
-    features = tuple(
-        feature
-        if all(manifest.schema[feature.name].constant == feature.constant for _, manifest in others)
-        else dataclasses.replace(feature, constant=None)
-        for feature in first.schema.features
-    )
+    features = []
+    for feature in first.schema.features:
+        is_same = all(manifest.schema[feature.name].constant == feature.constant for _, manifest in others)
+        features.append(feature if is_same else dataclasses.replace(feature, constant=None))
     splits = {
         name: Split(shards=tuple(shard for manifest in manifests.values() for shard in manifest.splits[name].shards))
         for name in first.splits
@@ -48,7 +45,7 @@ def merge(manifests: Mapping[str, Manifest], *, rates: Mapping[str, Any]) -> Man
     return Manifest(
         name="+".join(manifests),
         fingerprint=hashlib.sha256(json.dumps([parts, rates], sort_keys=True).encode()).hexdigest(),
-        schema=Schema(features),
+        schema=Schema(tuple(features)),
         layout=first.layout if same_layout else {"name": "mixture", "max_length": first.layout.get("max_length", 0)},
         tokenizer=first.tokenizer,
         splits=splits,
@@ -65,10 +62,8 @@ def bind(objective: Objective, merged: Manifest, *, manifests: Mapping[str, Mani
     (first_name, first), *others = manifests.items()
     for name, manifest in others:
         if manifest.label_names != first.label_names and _needs_labels(objective, merged):
-            names, first_names = (
-                "without names" if labels is None else list(labels[:10])
-                for labels in (manifest.label_names, first.label_names)
-            )
+            both = manifest.label_names, first.label_names
+            names, first_names = ("without names" if labels is None else list(labels[:10]) for labels in both)
             raise ReaderError(
                 f"the labels of dataset {name!r} are {names}, the labels of {first_name!r} are {first_names}, "
                 "expected the same names in the same order, so that a label has one meaning",
@@ -107,9 +102,7 @@ def _check_tokenizer(facts: TokenizerFacts, expected: TokenizerFacts, *, name: s
 
 
 def _check_features(schema: Schema, expected: Schema, *, name: str, first_name: str) -> None:
-    ours, theirs = (
-        {feature.name: feature for feature in features} for features in (schema.features, expected.features)
-    )
+    ours, theirs = ({feature.name: feature for feature in of.features} for of in (schema, expected))
     for feature in (*schema.features, *expected.features):
         if (got := _describe(ours.get(feature.name))) != (wanted := _describe(theirs.get(feature.name))):
             raise ReaderError(

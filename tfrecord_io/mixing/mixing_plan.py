@@ -8,9 +8,8 @@ of elements with whole numbers of rows is repeated. With rates 0.5, 0.3 and 0.2 
     b           2    1    1    1    1        6
     c           0    1    1    1    1        4
 
-After n elements, a dataset has had its quota of n * B * rate rows, to within one. Row j is released when the quota
-exceeds j - 1, and due when the quota reaches j. Taking rows by earliest deadline meets all deadlines (Tijdeman, The
-chairman assignment problem, Discrete Mathematics 32, 1980).
+After n elements, a dataset has had its quota of n * B * rate rows, to within one: row j comes after the quota exceeds
+j - 1, and until it reaches j (Tijdeman, The chairman assignment problem, Discrete Mathematics 32, 1980).
 """
 
 from __future__ import annotations
@@ -151,15 +150,14 @@ def _check_stages(names: Sequence[str], stages: Mapping[int, Mapping[str, float]
         for name, weight in weights.items():
             is_zero = weight == 0 and not isinstance(weight, bool) and any(stage.get(name) for stage in stages.values())
             if not (is_positive(weight) or is_zero):
+                expected = "a number above 0" + (", or 0 if it is above 0 in another stage" if when else "")
                 raise ReaderError(
-                    f"the weight of dataset {name!r}{when} is {weight!r}, expected a number above 0"
-                    + (", or 0 if it is above 0 in another stage" if when else ""),
+                    f"the weight of dataset {name!r}{when} is {weight!r}, expected {expected}",
                     remedy="leave out a dataset that is never read",
                 )
         if not any(weights.values()):
-            raise ReaderError(
-                f"all weights{when} are 0, expected one above 0", remedy="give a dataset a weight above 0"
-            )
+            cause = f"all weights{when} are 0, expected one above 0"
+            raise ReaderError(cause, remedy="give a dataset a weight above 0")
 
 
 def _by_size(num_examples: Mapping[str, int], temperature: float, maximum: int | None) -> dict[str, float]:
@@ -198,7 +196,7 @@ def cycle(shares: Mapping[str, float], *, rows: int) -> np.ndarray:
 
 
 def source_seed(seed: int, name: str) -> int:
-    """Return the seed with which dataset `name`, read alone, has the order of a mixture with seed `seed`."""
+    """Return the seed that gives dataset `name`, read alone, its order of rows in a mixture with seed `seed`."""
     return int.from_bytes(hashlib.sha256(f"{seed} {name}".encode()).digest()[:8], "big") >> 1
 
 
@@ -224,7 +222,6 @@ def _spread(totals: Sequence[int], *, num_elements: int, rows: int) -> list[list
     taken = [0] * len(totals)
     elements = []
     for element in range(1, num_elements + 1):
-        # Due rows come first.
         take = [max(total * element // num_elements - had, 0) for total, had in zip(totals, taken, strict=True)]
         waiting = []
         for at, total in enumerate(totals):

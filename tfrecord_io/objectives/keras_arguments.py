@@ -18,9 +18,9 @@ def compile_args(dataset: tf.data.Dataset) -> dict[str, Any]:
         model.compile("adam", **objectives.compile_args(train))
 
     The loss is a cross-entropy for integer labels, a sigmoid cross-entropy for several classes per row, and a squared
-    error (of outputs [B, 1]) for float labels. It is divided by the sum of the weights; Keras' default is the batch
-    size, which includes fill rows. The metric (`cross_entropy` or `squared_error`) is the exact mean over an
-    evaluation; `loss` is the mean of the batch means. Needs Keras 3.12 or newer.
+    error (of outputs [B, 1]) for float labels. It is divided by the sum of the weights instead of the batch size. The
+    metric (`cross_entropy` or `squared_error`) is the exact mean over an evaluation; `loss` is the mean of the batch
+    means. Needs Keras 3.12 or newer.
 
     Raises: ReaderError if elements are not (inputs, labels, weights), or are preference pairs.
     """

@@ -6,14 +6,12 @@
     inputs              a  b <X> e  f  g <Y> i  j </s> _ _            a sentinel replaces each span; then EOS
     labels             <X> c  d <Y> h </s> …                          each span after its sentinel; then EOS
 
-The number n determines the numbers of hidden tokens and spans, and so the maximum lengths of inputs and labels:
+n determines the numbers of hidden tokens and spans, and so the lengths of inputs and labels:
 
     noise(n) = round(density * n), from 1 to n - 1              halves are rounded to even, as in T5's code
     spans(n) = round(noise(n) / mean_span), from 1 to n - noise(n) + 1
     noise(n) = spans(n) = 0 for n < 2
     Li = max over n ≤ L of n - noise(n) + spans(n) + 1        Lt = max over n ≤ L of noise(n) + spans(n) + 1
-
-As in T5's code, and unlike in the paper's figure, no sentinel ends the target.
 """
 
 from __future__ import annotations
@@ -82,16 +80,12 @@ class SpanCounts:
         return cls(noise=noise.astype(np.int32), spans=spans.astype(np.int32))
 
     @property
-    def row_length(self) -> int:
-        return len(self.noise) - 1
-
-    @property
     def max_spans(self) -> int:
         return int(self.spans.max())
 
     @property
     def input_length(self) -> int:
-        return int((np.arange(self.row_length + 1) - self.noise + self.spans).max()) + 1
+        return int((np.arange(len(self.noise)) - self.noise + self.spans).max()) + 1
 
     @property
     def target_length(self) -> int:
@@ -159,7 +153,7 @@ class _Corruption:
         sentinel_BL = ops.integers(ops.table(self.sentinel_ids, ops.maximum(spans_BL - 1, 0)), ids_BL)
 
         seen_BL = (text_BL & ~hidden_BL) | first_BL
-        # The last column takes the dropped tokens.
+        # The last column takes dropped tokens.
         text = ops.full(self.counts.input_length + 1, self.pad_id, ids_BL)
         kept_BL = ops.where(first_BL, sentinel_BL, ids_BL)
         text = _put(text, kept_BL, at=_rank(seen_BL, ids_BL, ops), chosen=seen_BL, ops=ops)
@@ -185,13 +179,11 @@ class _Corruption:
 def draw_spans(length_B: Any, counts: SpanCounts, ops: Any) -> tuple[Any, Any]:
     """Draw spans to hide in B texts of `length_B` tokens, at most L. All choices are equally likely.
 
-    T5's `random_spans_noise_mask` hides as many tokens and spans, but always the last token of a text.
-
     Returns: two masks, bool [B, L + 1]: the first token of each span, and all hidden tokens. The last column is False.
     """
     noise_B, spans_B = (ops.table(table, length_B) for table in (counts.noise, counts.spans))
     noise_draws, gap_draws = ops.split(2)
-    most_noise, most_spans, width = int(counts.noise.max()), counts.max_spans, counts.row_length + 1
+    most_noise, most_spans, width = int(counts.noise.max()), counts.max_spans, len(counts.noise)
     size_BS = _cut(noise_B, spans_B, most=most_noise, most_parts=most_spans, ops=noise_draws)
     # Outer gaps may be empty, so they are drawn one token longer.
     gap_BG = _cut(length_B - noise_B + 2, spans_B + 1, most=width + 1, most_parts=most_spans + 1, ops=gap_draws)

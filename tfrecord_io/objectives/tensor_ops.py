@@ -1,7 +1,7 @@
 """Operations of `base.NumpyOps` on tensors, with random numbers from a stateless seed.
 
-With a seed from `by_row`, a replica's random numbers are a slice of the whole batch's. Philox (Salmon et al., Parallel
-Random Numbers, 2011) can start at any multiple of four numbers, so this costs nothing.
+With a seed from `by_row`, a replica's random numbers are a slice of the whole batch's: Philox (Salmon et al., Parallel
+Random Numbers, 2011) can start at any multiple of four numbers.
 """
 
 from __future__ import annotations

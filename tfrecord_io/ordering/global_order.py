@@ -12,12 +12,8 @@ K = 4, G = 4, W = 16, T = 4, on the slots of the permuted blocks c a d b:
            2  d0  d3  d2  d1
            3  b3  b2  b0  b1
 
-Splits of up to 64 MB are kept in memory and fully permuted (K = 1). Blocks never cross a shard's end: leftover rows of
-all shards form the last blocks.
-
-A mixture spreads each dataset's rows evenly over the batch's columns: row i of n comes before row k of m if
-(2 i + 1) / n < (2 k + 1) / m. If the weights change within a window, earlier rows keep their slots, and later rows
-share the others. So a change never alters earlier batches, and every row comes once per epoch.
+Splits of up to 64 MB are kept in memory and fully permuted (K = 1). A mixture spreads each dataset's rows evenly over
+the batch's columns: row i of n comes before row k of m if (2 i + 1) / n < (2 k + 1) / m.
 """
 
 from __future__ import annotations

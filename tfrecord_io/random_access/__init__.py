@@ -8,7 +8,7 @@
     grain.MapDataset.source(rows).seed(0).shuffle().batch(64)
     torch.utils.data.DataLoader(rows, batch_size=64, shuffle=True)
 
-Needs NumPy and Numba, and fsspec for addresses such as gs://.
+Needs Numba, and fsspec for gs://.
 """
 
 from tfrecord_io.random_access.combined import GlobalBatches, global_batches

@@ -8,12 +8,13 @@
     grain.MapDataset.range(start, steps).map(batches)                                     in Grain
     torch.utils.data.DataLoader(batches, batch_size=None, sampler=range(start, steps))    in PyTorch
 
-A batch depends only on seed and step (from 0), so any process can make any part of it. Apply objectives to the whole
-batch, with `rng=np.random.default_rng([seed, step])`.
+Steps begin at 0. Any process can make any part of any batch. Apply objectives to the whole batch, with
+`rng=np.random.default_rng([seed, step])`.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import SupportsIndex
 
@@ -72,22 +73,17 @@ def global_batches(
         for stage in schedule
         for part, (name, dataset) in enumerate(datasets.items())
     }
-    return GlobalBatches(datasets, orders=orders, schema=schema, batch_rows=global_batch_size)
+    return GlobalBatches(datasets, orders, schema, global_batch_size)
 
 
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class GlobalBatches:
     """Training batches by step, made by `global_batches`. Can be pickled; threads and processes may share them."""
 
-    def __init__(
-        self,
-        datasets: Mapping[str, Rows],
-        *,
-        orders: Mapping[tuple[str, int], GlobalOrder],
-        schema: Schema,
-        batch_rows: int,
-    ) -> None:
-        self._datasets, self._orders = dict(datasets), dict(orders)
-        self._schema, self._batch_rows = schema, batch_rows
+    _datasets: Mapping[str, Rows]
+    _orders: Mapping[tuple[str, int], GlobalOrder]
+    _schema: Schema
+    _batch_rows: int
 
     def __getitem__(self, step: SupportsIndex) -> Row:
         """Return the batch of a step: arrays [global_batch_size, *shape] by feature name. Raises: as `part`."""

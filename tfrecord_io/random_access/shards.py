@@ -1,6 +1,6 @@
 """Read serialized records from a split's files, by row number.
 
-The smallest readable unit is a group of `stride` records. Neighbouring groups are read together, as one span.
+The smallest readable unit is a group of `stride` records. Neighbouring groups are read together.
 
 A shard without an index is unpacked from its start, so read it in order.
 """
