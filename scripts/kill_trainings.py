@@ -51,7 +51,7 @@ def main() -> int:
     draws, kills, resumed, trainings = np.random.default_rng(0), 0, collections.Counter[int](), 0
     with tempfile.TemporaryDirectory() as folder:
         work = pathlib.Path(folder)
-        _prepare(work)
+        _build_reviews(work)
 
         def survives(model_dir: pathlib.Path, seconds: float | None) -> bool:
             attempt = context.Process(target=train, args=(f"{work}/data", str(model_dir), options.backend))
@@ -85,8 +85,7 @@ def main() -> int:
     return 0
 
 
-def _prepare(work: pathlib.Path) -> None:
-    """Build a dataset of the bundled reviews in folder `data` of `work`."""
+def _build_reviews(work: pathlib.Path) -> None:
     build = ["-m", "prep_tfrecords", "build", "examples/reviews", "--output", f"{work}/data", "--label-column", "label"]
     for words in (
         ["examples/reviews/train_tokenizer.py", f"{work}/tokenizer"],

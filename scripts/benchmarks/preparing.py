@@ -46,7 +46,7 @@ class Settings:
 
 
 class Trial(NamedTuple):
-    """A command to measure: a contender (build, common or raw), its tokenizer and corpus, and cores; 0 for all.
+    """A command to measure: a contender (build, common or raw), its tokenizer, corpus, layout, and cores; 0 for all.
 
     In natural order, compared trials are neighbours, so that other load on the machine affects them equally.
     """

@@ -79,7 +79,7 @@ def _read(name: str) -> Rows:
 
 
 def chat() -> None:
-    """Compare conversations with a thought in each answer, rendered with five templates."""
+    """Compare SFTTrainer's losses on our export of conversations with those on the conversations: five templates."""
     rows = _read("chats")
     for message in (message for row in rows for message in row["messages"] if message["role"] == "assistant"):
         message["reasoning_content"] = "Let me think."
@@ -92,7 +92,7 @@ def chat() -> None:
 
 
 def plain() -> None:
-    """Compare texts, each padded to a row."""
+    """Compare SFTTrainer's losses on our export of texts with those on the texts."""
     tokenizer = toy_tokenizer("")
     rows = [{"text": f"{row['text']}</s>"} for row in _read("reviews")]
     raw = trainer(datasets.Dataset.from_list(rows), tokenizer, max_length=None)
@@ -118,7 +118,7 @@ def packed() -> None:
 
 
 def classification() -> None:
-    """Compare labelled texts."""
+    """Compare Trainer's losses on our export of labelled texts with those on texts that transformers tokenizes."""
     tokenizer, rows = toy_tokenizer(""), _read("reviews")
     named = datasets.Dataset.from_list(rows).class_encode_column("label")
     collator = transformers.DataCollatorWithPadding(tokenizer)
@@ -128,7 +128,7 @@ def classification() -> None:
 
 
 def language_modeling() -> None:
-    """Compare blocks of 1,024 tokens of all texts, joined."""
+    """Compare Trainer's losses on our export of joined texts with those on blocks of 1,024 tokens cut here."""
     tokenizer, rows = toy_tokenizer(""), _read("reviews")
     stream = [token for row in rows for token in tokenizer(row["text"])["input_ids"]]
     blocks = [stream[at : at + 1024] for at in range(0, len(stream) - 1023, 1024)]
@@ -147,7 +147,7 @@ class PreparedDPOTrainer(trl.DPOTrainer):
 
 
 def preferences() -> None:
-    """Compare pairs of answers in DPOTrainer, and check that RewardTrainer leaves our rows unchanged."""
+    """Compare DPOTrainer's losses on our export of pairs with those on the pairs; RewardTrainer must keep our rows."""
     tokenizer, rows = toy_tokenizer((TEMPLATES / "qwen3.jinja").read_text(encoding="utf-8")), _read("preferences")
     trainers = []
     ours = exported("dpo", rows, tokenizer, layout="preference")
