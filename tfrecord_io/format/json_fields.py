@@ -44,12 +44,12 @@ def load(content: bytes | str) -> Any:
     except RecursionError as error:
         raise ValueError(f"lists and objects are nested more than {_MOST_DEPTH} levels deep") from error
     level = [document] if has_nested([document]) else []
-    for _ in range(_MOST_DEPTH):
+    for _ in range(_MOST_DEPTH + 1):
+        if not level:
+            return document
         inner = [value.values() if type(value) is dict else value for value in level]
         level = [value for values in inner if has_nested(values) for value in values if type(value) in (dict, list)]
-    if level:
-        raise ValueError(f"lists and objects are nested more than {_MOST_DEPTH} levels deep")
-    return document
+    raise ValueError(f"lists and objects are nested more than {_MOST_DEPTH} levels deep")
 
 
 def has_nested(values: Iterable[Any]) -> bool:

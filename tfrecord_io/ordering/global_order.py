@@ -34,7 +34,7 @@ from tfrecord_io.ordering.permutation import NUMPY, folded, grid, hashed, key, p
 # CPU time per record: 16 us with blocks of 16, 11 us with 64, 10 us with 128.
 USUAL_SHUFFLE = Shuffle(block_length=64, window=16384)
 
-# Size of TensorFlow's requests to gs://. TensorFlow reads the variable when it is imported.
+# Size of TensorFlow's requests to gs://.
 GCS_BLOCK_SIZE = "GCS_READ_CACHE_BLOCK_SIZE_MB"
 
 _MEMORY_BYTES = 64 << 20
