@@ -139,6 +139,7 @@ def test_what_is_no_known_form_is_told_the_known_ones(tmp_path: Path) -> None:
     [
         ("chat", {**NAMED, "messages_column": "turns"}, "--messages-column with --prompt-column"),
         ("chat", {**NAMED, "system_column": "rules"}, "--system-column rules with prompts and answers as texts"),
+        ("chat", {**NAMED, "tools_column": "rules"}, "--tools-column rules with prompts and answers as texts"),
         ("preference", {"prompt_column": "question", "system_column": "rules"}, "with prompts and answers as texts"),
         ("chat", {**NAMED, "completion_column": "id"}, "column 'id' holds int64, expected text, or lists of messages"),
     ],

@@ -67,9 +67,10 @@ def _find_nested(inputs: Inputs, finder: ColumnFinder, splits: Sequence[Columns]
         and all(name in known for name in nested.values() for known in splits)  # otherwise `_require` raises
         and all(is_text(known[nested[purpose]].kind) for purpose in required for known in splits)
     )
-    if joins_pairs and "system" in inputs.nested:
+    if joins_pairs and (unused := [purpose for purpose in inputs.nested if purpose not in finder.texts]):
+        option = f"--{unused[0]}-column {inputs.nested[unused[0]]}"
         raise ColumnError(
-            f"--system-column {inputs.nested['system']} with prompts and answers as texts, expected conversations",
+            f"{option} with prompts and answers as texts, expected conversations",
             remedy="add --chat-template default, or the name or file of another chat template",
         )
     nested = {name: nested[name] for name in finder.texts if name in nested} if joins_pairs else nested
