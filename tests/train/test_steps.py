@@ -85,7 +85,7 @@ def test_smoothed_losses_are_the_cross_entropy_with_smoothed_targets(shape: tupl
     draws = np.random.default_rng(0)
     logits, labels = draws.normal(size=shape).astype(np.float32), draws.integers(0, shape[-1], shape[:-1])
     task = tasks.BoundTask(
-        name="classify", kind=tasks.TASKS["classify"], num_outputs=shape[-1], regression=False, label_smoothing=0.1,
+        name="classify", kind=tasks.TASKS["classify"], num_outputs=shape[-1], label_smoothing=0.1,
         objective=objectives.classification(),
     )  # fmt: skip
     targets = np.eye(shape[-1])[labels] * 0.9 + 0.1 / shape[-1]

@@ -211,8 +211,8 @@ def test_a_target_begins_with_the_token_of_its_model(model: str, start: str, tok
 @pytest.mark.parametrize(
     ("task", "model", "words"),
     [
-        ("seq2seq", "bert-tiny", "the model has only an encoder or a decoder"),
-        ("clm", "t5-tiny", "the model has an encoder and a decoder"),
+        ("seq2seq", "bert-tiny", "the model is an encoder, which sees later tokens"),
+        ("clm", "t5-tiny", "the model is an encoder and a decoder"),
         ("tokens", "tests.train.small:everywhere", "shape [B, 64, 2000], expected logits [B, L, 7] for --task tokens"),
     ],
 )

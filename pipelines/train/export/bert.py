@@ -1,7 +1,7 @@
 """Convert BERT with this trainer's heads to the weight names of `transformers` (modeling_bert.py).
 
-KerasHub's BERT has a layer norm epsilon of 1e-12 and usually the tanh form of GELU (`gelu_new`); config.json has both.
-Of the classes used here, only transformers' class for rows has a pooler, and none pools rows by their mean.
+KerasHub's BERT has a layer norm epsilon of 1e-12 and usually the tanh form of GELU (`gelu_new`). Only transformers'
+class for rows has a pooler, and no class pools rows by their mean.
 """
 
 import json
@@ -43,7 +43,7 @@ _PARTS = {"kernel": "weight", "gamma": "weight", "bias": "bias", "beta": "bias"}
 
 
 def write(built: BuiltModel, trained: TrainedModel, folder: Path) -> None:
-    """Write config.json and model.safetensors. Raises: ConfigError if transformers has no class for the model."""
+    """Write config.json and model.safetensors to a folder. Raises: ConfigError if transformers lacks such a model."""
     side = trained.manifest.tokenizer.padding_side
     if TASKS[trained.task].head == "rows" and (trained.pooling != "first" or side != "right"):
         training = f"pooling {trained.pooling}" if side == "right" else "rows padded on the left"

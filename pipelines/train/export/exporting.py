@@ -4,7 +4,6 @@ A local folder appears complete, by a single rename. On gs://, README.md is writ
 """
 
 import json
-import math
 import os
 import shutil
 import tempfile
@@ -13,13 +12,12 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 from pipelines.train import model_files
 from pipelines.train.export import bert
 from pipelines.train.model_files import TrainedModel
-from pipelines.train.models import backbones
+from pipelines.train.models import backbones, fit
 from pipelines.train.models.families import FAMILIES, family_of
 from pipelines.train.predict import loading
 from pipelines.train.tasks import TASKS
@@ -31,12 +29,11 @@ _MOST_LABELS = 50
 
 
 def export(model_dir: str, *, kind: str, output: str, build: str | None = None) -> list[str]:
-    """Export a trained model to a new folder, and return the names of its files.
+    """Export a trained model to the new folder `output`, and return the names of its files.
 
-    `kind`: transformers, saved-model or keras. `build`: the user's function that built the model, if any.
-
-    Raises: ConfigError if the model does not support the format; ReaderError if it cannot be read; OutputError if
-        `output` is not empty or cannot be written.
+    `kind`: transformers, saved-model or keras. `build`: the user's function that built the model, if any. Raises:
+    ConfigError if the model does not support the format; ReaderError if it cannot be read; OutputError if `output` is
+    not empty or cannot be written.
     """
     _require_free(output)
     trained = model_files.read(model_dir)
@@ -50,7 +47,14 @@ def export(model_dir: str, *, kind: str, output: str, build: str | None = None) 
             model = loading.load_model(model_dir, trained, build=build).model
             model.export(str(folder), format="tf_saved_model", verbose=False)
         else:
-            _require_loadable(trained)
+            name = str((trained.backbone or {}).get("class", ""))
+            inner = [family.backbone for family in FAMILIES.values() if family.inner_embedding]
+            if TASKS[trained.task].head == "masked" and name in inner:
+                raise ConfigError(
+                    f"--format keras with a {_model(name)} trained for mlm: its embedding belongs to two layers, which "
+                    "Keras cannot load from a file",
+                    remedy="give --format saved-model",
+                )
             with loading.local_copy(f"{model_dir.rstrip('/')}/model.keras") as path:
                 shutil.copy(path, folder / "model.keras")
         model_files.copy_tokenizer(model_dir, str(tokenizer))
@@ -92,16 +96,6 @@ def _model(backbone: str) -> str:
     return backbone.removesuffix("Backbone")
 
 
-def _require_loadable(trained: TrainedModel) -> None:
-    family = str((trained.backbone or {}).get("class", ""))
-    if TASKS[trained.task].head == "masked" and ("Roberta" in family or "DistilBert" in family):
-        raise ConfigError(
-            f"--format keras with a {_model(family)} trained for mlm: its embedding belongs to two layers, "
-            "which Keras cannot load from a file",
-            remedy="give --format saved-model",
-        )
-
-
 def _require_free(output: str) -> None:
     try:
         occupied = tf.io.gfile.exists(output) and (not tf.io.gfile.isdir(output) or bool(tf.io.gfile.listdir(output)))
@@ -116,14 +110,12 @@ def _require_free(output: str) -> None:
 
 def _put(folder: Path, files: list[str], output: str) -> None:
     unfinished = output if "://" in output else f"{output}.{os.getpid()}.part"
+    # `copyfile` drops the private mode of temporary files.
+    copy = tf.io.gfile.copy if unfinished == output else shutil.copyfile
     try:
         for name in sorted(files, key=lambda name: name == _CARD):
-            target = f"{unfinished}/{name}"
-            tf.io.gfile.makedirs(os.path.dirname(target))
-            if unfinished == output:
-                tf.io.gfile.copy(str(folder / name), target, overwrite=True)
-            else:
-                shutil.copyfile(folder / name, target)  # drops the private mode of temporary files
+            tf.io.gfile.makedirs(os.path.dirname(f"{unfinished}/{name}"))
+            copy(str(folder / name), f"{unfinished}/{name}")
         if unfinished != output:
             os.replace(unfinished, output)  # replaces an empty folder, fails for a non-empty one
     except (tf.errors.OpError, OSError) as error:
@@ -199,12 +191,12 @@ def _cell(value: str) -> str:
 
 
 def write_decoder(backbone: Any, trained: TrainedModel, folder: Path) -> None:
-    """Write config.json and model.safetensors of a decoder with KerasHub's exporter.
+    """Write config.json and model.safetensors of a decoder to a folder, with KerasHub's exporter.
 
     Raises: ConfigError if the task is neither clm nor dpo, or if the exporter leaves out weights.
     """
-    family = type(backbone).__name__
-    model = _model(family)
+    family, name = family_of(backbone), type(backbone).__name__
+    model = _model(name)
     if TASKS[trained.task].auto_class != "CausalLM":
         raise ConfigError(
             f"--format transformers with a {model} trained for {trained.task}, expected one trained for clm or dpo",
@@ -214,33 +206,29 @@ def write_decoder(backbone: Any, trained: TrainedModel, folder: Path) -> None:
         backbone.export_to_transformers(str(folder))
     else:
         hub = backbones.keras_hub(trained.model).models
-        whole = getattr(hub, family.replace("Backbone", "CausalLM"))(backbone=backbone, preprocessor=None)
+        whole = getattr(hub, f"{model}CausalLM")(backbone=backbone, preprocessor=None)
         whole.export_to_transformers(str(folder))
-    with safe_open(folder / "model.safetensors", framework="numpy") as file:
-        written = sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
+    written = sum(fit.in_safetensors(folder / "model.safetensors"))
     if (expected := backbone.count_params()) != written:
         raise ConfigError(
             f"--format transformers with this {model}: KerasHub's exporter omits {expected - written:,} of "
             f"{expected:,} weights",
             remedy="give --format saved-model or keras",
         )
-    path, facts = folder / "config.json", trained.manifest.tokenizer
-    config = json.loads(path.read_text(encoding="utf-8"))
-    if family == "GemmaBackbone":  # KerasHub 0.32 uses heads * size as `hidden` of the query weights
+    if family.mixes_query:
         weights = load_file(folder / "model.safetensors")
         for name in [name for name in weights if name.endswith("q_proj.weight")]:
             weights[name] = np.ascontiguousarray(weights[name].T.reshape(backbone.hidden_dim, -1).T)
         save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    path, facts = folder / "config.json", trained.manifest.tokenizer
+    config = json.loads(path.read_text(encoding="utf-8"))
     tokens = {"bos_token_id": facts.bos_id, "eos_token_id": facts.end_id, "pad_token_id": facts.pad_id}
-    config |= {"architectures": [family_of(backbone).causal_class], **tokens, "torch_dtype": "float32"}
-    if family == "GPT2Backbone":
-        config["activation_function"] = backbones.activation_of(backbone)
-    if getattr(backbone, "head_dim", None) is not None:  # KerasHub writes hidden_size / heads for Mistral
-        config["head_dim"] = backbone.head_dim
+    config |= {"architectures": [family.causal_class], **tokens, "torch_dtype": "float32"}
+    if family.acts:
+        config[family.acts] = backbones.activation_of(backbone)
+    own = {setting: getattr(backbone, attribute) for setting, attribute in family.exported.items()}
+    config |= {setting: value for setting, value in own.items() if value is not None}
     if (factor := getattr(backbone, "rope_scaling_factor", 1.0)) != 1.0:  # KerasHub's exporter omits it
         config["rope_scaling"] = {"rope_type": "linear", "factor": factor}
-    if family == "QwenBackbone":  # KerasHub's exporter omits these settings
-        config["use_sliding_window"] = backbone.use_sliding_window_attention
-        config["sliding_window"] = backbone.sliding_window_size
     for target, content in ((path, config), (folder / "generation_config.json", tokens)):
         target.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

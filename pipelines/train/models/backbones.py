@@ -11,6 +11,7 @@ import inspect
 import os
 import re
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -22,6 +23,7 @@ from pipelines.train.models import checkpoint, fit
 from pipelines.train.models.checkpoint import Checkpoint
 from pipelines.train.models.families import FAMILIES, family_of
 from pipelines.train.tasks import BoundTask
+from pipelines.train.tasks.kinds import BackboneKind as Kind
 from tfrecord_io.errors import ConfigError, PrepError
 from tfrecord_io.manifest import Manifest
 
@@ -42,6 +44,13 @@ _USERS = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*\Z")
 _MODULE = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)\.([A-Za-z_]\w*)\Z")
 _HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*\Z")
 _SEQ2SEQ_INPUTS = {"encoder_token_ids", "encoder_padding_mask", "decoder_token_ids", "decoder_padding_mask"}
+# Kinds of backbones, with a description and models to choose.
+_KINDS: Mapping[Kind, tuple[str, str]] = {
+    "any": ("", "an encoder or a decoder, or --task seq2seq"),
+    "encoder": ("an encoder, which sees later tokens", "bert-tiny, or another encoder"),
+    "decoder": ("a decoder, which cannot see later tokens", "gpt2-tiny, or another decoder"),
+    "encoder-decoder": ("an encoder and a decoder", "t5-tiny, bart-tiny, or a preset of T5 or BART"),
+}
 
 
 def is_users(name: str) -> bool:
@@ -77,7 +86,7 @@ def require_known(name: str) -> None:
 
 
 def keras_hub(name: str) -> Any:
-    """Import and return KerasHub. `name`: the value of --model. Raises: ConfigError."""
+    """Import and return the package keras_hub. `name`: the model that needs it. Raises: ConfigError if this fails."""
     try:
         return importlib.import_module("keras_hub")
     except ImportError as error:
@@ -88,29 +97,33 @@ def keras_hub(name: str) -> Any:
 
 
 def make(config: TrainConfig, manifest: Manifest) -> tuple[Any, Checkpoint | None]:
-    """Build the backbone that --model names. Return it and its transformers checkpoint, if any. Raises: ConfigError."""
+    """Build the backbone that --model names. Return it and its checkpoint, if any. Raises: ConfigError."""
     # Keras mistakes the mask argument of T5's attention for a mask of its inputs.
     warnings.filterwarnings("ignore", message=r"Layer '\w+' \(of type T5MultiHeadAttention\) was passed an input")
-    return (_from_scratch(config, manifest), None) if config.model in FROM_SCRATCH else _preset(config, manifest)
+    is_new = config.model in FROM_SCRATCH
+    backbone, opened = (_from_scratch(config, manifest), None) if is_new else _preset(config, manifest)
+    if (is_new or config.from_scratch) and family_of(backbone).unit_embedding:
+        # As in T5's code. With KerasHub's mean 1 and deviation 0.05, all tokens look alike, and a small training run
+        # needs over three times as many steps.
+        table = backbone.token_embedding.embeddings
+        table.assign(keras.initializers.TruncatedNormal(mean=0.0, stddev=1.0)(table.shape, dtype=table.dtype))
+    return backbone, None if config.from_scratch else opened
 
 
-def is_causal(backbone: Any) -> bool:
-    """Return whether the backbone consists of a decoder only, like GPT-2."""
-    return not is_seq2seq(backbone) and any("Decoder" in type(layer).__name__ for layer in backbone.layers)
-
-
-def is_seq2seq(backbone: Any) -> bool:
-    """Return whether the backbone has an encoder and a decoder, like T5."""
-    return isinstance(backbone.input, dict) and "decoder_token_ids" in backbone.input
+def kind_of(backbone: Any) -> Kind:
+    """Return "encoder" for a backbone like BERT, "decoder" like GPT-2, or "encoder-decoder" like T5."""
+    if isinstance(backbone.input, dict) and "decoder_token_ids" in backbone.input:
+        return "encoder-decoder"
+    return "decoder" if any("Decoder" in type(layer).__name__ for layer in backbone.layers) else "encoder"
 
 
 def scales_tied_logits(backbone: Any) -> bool:
-    """Return whether states are divided by sqrt(width) before the output layer, as in T5 (arXiv:1910.10683)."""
-    return type(backbone).__name__ == "T5Backbone" and bool(backbone.tie_embedding_weights)
+    """Return whether states are divided by sqrt(width) before the output layer, as in a T5 with a tied embedding."""
+    return family_of(backbone).unit_embedding and bool(backbone.tie_embedding_weights)
 
 
 def check(backbone: Any, *, config: TrainConfig, task: BoundTask) -> None:
-    """Check that the backbone has the inputs of a text model, and fits the task. Raises: ConfigError."""
+    """Check that a backbone has a text model's inputs, and is of a kind that fits the task. Raises: ConfigError."""
     feeds = set(backbone.input) if isinstance(backbone.input, dict) else set()
     if not ({"token_ids", "padding_mask"} <= feeds <= {"token_ids", "padding_mask", "segment_ids"}) and (
         feeds != _SEQ2SEQ_INPUTS
@@ -120,18 +133,11 @@ def check(backbone: Any, *, config: TrainConfig, task: BoundTask) -> None:
             "decoder: token_ids, padding_mask and, optionally, segment_ids",
             remedy="choose a text encoder or decoder, or give your own model: --model package.module:build",
         )
-    needed = task.kind.backbone
-    if (seq2seq := is_seq2seq(backbone)) != (needed == "encoder-decoder"):
-        kind = "has an encoder and a decoder" if seq2seq else "has only an encoder or a decoder"
+    needed, kind = task.kind.backbone, kind_of(backbone)
+    if kind not in (("encoder", "decoder") if needed == "any" else (needed,)):
         raise ConfigError(
-            f"--task {config.task} with --model {config.model}: the model {kind}",
-            remedy="choose --task seq2seq" if seq2seq else "choose t5-tiny, bart-tiny, or a preset of T5 or BART",
-        )
-    if needed in ("encoder", "decoder") and (needed == "decoder") != (causal := is_causal(backbone)):
-        kind = "a decoder, which cannot see later tokens" if causal else "an encoder, which sees later tokens"
-        raise ConfigError(
-            f"--task {config.task} with --model {config.model}: the model is {kind}",
-            remedy=f"choose {'bert' if causal else 'gpt2'}-tiny, or another model",
+            f"--task {config.task} with --model {config.model}: the model is {_KINDS[kind][0]}",
+            remedy=f"choose {_KINDS[needed][1]}",
         )
 
 
@@ -142,10 +148,8 @@ def _from_scratch(config: TrainConfig, manifest: Manifest) -> Any:
     sizes = {"num_layers": layers, "num_heads": heads, "hidden_dim": width, "intermediate_dim": 4 * width}
     sizes["max_sequence_length"] = max(manifest.row_length, 0 if target is None else target.num_values)
     keywords = {word: sizes.get(value, value) for word, value in (family.scratch or {}).items()}
-    backbone_class = getattr(keras_hub(config.model).models, family.backbone)
-    vocab_size = manifest.tokenizer.vocab_size
-    backbone = adapted(backbone_class(vocabulary_size=vocab_size, dropout=config.dropout, **keywords))
-    return _with_spread_embedding(backbone) if family.backbone == "T5Backbone" else backbone
+    keywords |= {"vocabulary_size": manifest.tokenizer.vocab_size, "dropout": config.dropout}
+    return adapted(getattr(keras_hub(config.model).models, family.backbone)(**keywords))
 
 
 def _preset(config: TrainConfig, manifest: Manifest) -> tuple[Any, Checkpoint | None]:
@@ -158,11 +162,10 @@ def _preset(config: TrainConfig, manifest: Manifest) -> tuple[Any, Checkpoint | 
             fit.require_sound(config.model, model=config.model)
         opened = checkpoint.opened(config.model, weights=not config.from_scratch)
         if opened is None:
-            backbone = adapted(hub.models.Backbone.from_preset(config.model, **changes))
-        else:
-            with opened.whole() as folder:
-                backbone = hub.models.Backbone.from_preset(folder, **{**opened.settings.keywords, **changes})
-            backbone = adapted(opened.complete(backbone), activation=opened.settings.activation)
+            return adapted(hub.models.Backbone.from_preset(config.model, **changes)), None
+        with opened.whole() as folder:
+            backbone = hub.models.Backbone.from_preset(folder, **{**opened.settings.keywords, **changes})
+        return adapted(opened.complete(backbone), activation=opened.settings.activation), opened
     except PrepError:
         raise
     except Exception as error:  # from the download, a file or the conversion
@@ -172,21 +175,19 @@ def _preset(config: TrainConfig, manifest: Manifest) -> tuple[Any, Checkpoint | 
             if opened is None
             else "save the checkpoint with all weights, by save_pretrained of its class in transformers",
         ) from error
-    random_t5 = config.from_scratch and type(backbone).__name__ == "T5Backbone"
-    return _with_spread_embedding(backbone) if random_t5 else backbone, None if config.from_scratch else opened
 
 
 def activation_of(backbone: Any) -> str | None:
-    """Return the name of the layers' activation, or None if KerasHub has only one for this family."""
+    """Return the activation of a backbone's layers, such as gelu_new, or None if KerasHub fixes it for the family."""
     layer = next((layer for layer in backbone.layers if hasattr(layer, "_feedforward_intermediate_dense")), None)
     name = getattr(getattr(layer, "activation", None), "__name__", None)
     return "gelu_new" if name == "gelu_approximate" else name
 
 
 def adapted(backbone: Any, *, activation: str | None = None) -> Any:
-    """Change the backbone's layers so that Keras can save them, and return it.
+    """Change a backbone's layers so that Keras can save them, and return the backbone.
 
-    `activation`: the layers' new activation, which KerasHub's constructors do not take; None changes nothing.
+    `activation`: the layers' new activation, which KerasHub's constructors do not take; None keeps the present one.
     """
     for layer in backbone.layers:
         _repair_config(layer)
@@ -200,7 +201,7 @@ def adapted(backbone: Any, *, activation: str | None = None) -> Any:
 
 
 def connected(backbone: Any) -> Any:
-    """Return the backbone, or an equal plain Keras model if its config would lose the activation."""
+    """Return the backbone, or a plain Keras model of its layers if its config would lose the layers' activation."""
     if activation_of(backbone) in (None, family_of(backbone).activation):
         return backbone
     return keras.Model(backbone.input, backbone.output, name=backbone.name)
@@ -224,16 +225,8 @@ def _repair_config(layer: Any) -> None:
     layer.get_config = whole_config
 
 
-def _with_spread_embedding(backbone: Any) -> Any:
-    # As in T5's code. With KerasHub's mean 1 and deviation 0.05, all tokens look alike, and a small training run needs
-    # over three times as many steps.
-    embedding = backbone.token_embedding.embeddings
-    embedding.assign(keras.initializers.TruncatedNormal(mean=0.0, stddev=1.0)(embedding.shape, dtype=embedding.dtype))
-    return backbone
-
-
 def require_apart(backbone: Any, *, config: TrainConfig, manifest: Manifest) -> None:
-    """Check that this backbone can keep the documents of a packed row apart. Raises: ConfigError."""
+    """Check that `keeping_apart` supports the backbone, for rows with several documents. Raises: ConfigError."""
     if not family_of(backbone).keeps_apart:
         raise ConfigError(
             f"dataset {manifest.name!r} has several documents in a row, but --model {config.model} cannot keep them "
@@ -245,7 +238,7 @@ def require_apart(backbone: Any, *, config: TrainConfig, manifest: Manifest) -> 
 
 
 def keeping_apart(backbone: Any) -> keras.Model:
-    """Return a model with the backbone's layers, where tokens attend only to tokens of the same document.
+    """Return a model with the backbone's layers, in which tokens attend only to tokens of the same document.
 
     Inputs, int32 [B, L]: `token_ids`; `documents` (from 1; 0 on padding); `positions`. Output: states [B, L, D].
     """
@@ -256,7 +249,7 @@ def keeping_apart(backbone: Any) -> keras.Model:
     mask_BLL = ops.equal(ops.expand_dims(documents, axis=2), ops.expand_dims(documents, axis=1))
     tokens = backbone.token_embedding(inputs["token_ids"])
     places = backbone.position_embedding(tokens, positions=inputs["positions"])
-    if type(backbone).__name__ == "BertBackbone":
+    if hasattr(backbone, "segment_embedding"):  # BERT
         types = backbone.segment_embedding(ops.zeros_like(inputs["token_ids"]))
         states = backbone.embeddings_layer_norm(backbone.embeddings_add((tokens, places, types)))
         mask, last = "attention_mask", None

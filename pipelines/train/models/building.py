@@ -32,8 +32,8 @@ class BuiltModel:
 
     pooling: how a row's states become one vector, for classify; otherwise None.
     has_bias: whether the output layer for mlm has a bias.
-    reference: frozen weights of the reference model for dpo, in the order of the trainable weights.
-    notes: messages about a checkpoint's tensors and settings.
+    reference: for dpo, frozen weights of the reference model, in the order of the trainable weights.
+    notes: lines for the user about a checkpoint's tensors and settings.
     """
 
     model: keras.Model
@@ -76,21 +76,21 @@ def build(config: TrainConfig, manifest: Manifest, task: BoundTask) -> BuiltMode
 
 
 def reference_of(config: TrainConfig, manifest: Manifest, task: BoundTask, built: BuiltModel) -> tuple[np.ndarray, ...]:
-    """Return the trainable weights of the model that --reference names, or of `built` without --reference.
+    """Return the trainable weights of the model that --reference names, or without --reference, of `built`.
 
-    Raises: ConfigError if the architectures differ.
+    Raises: ConfigError if the two models differ in their architecture.
     """
-    other = built
+    reference = built
     if config.reference is not None:
-        other = build(dataclasses.replace(config, model=config.reference, from_scratch=False), manifest, task)
-        ours, theirs = _architecture(built), _architecture(other)
+        reference = build(dataclasses.replace(config, model=config.reference, from_scratch=False), manifest, task)
+        ours, theirs = _architecture(built), _architecture(reference)
         if differing := [name for name in ours if ours[name] != theirs.get(name)]:
             raise ConfigError(
                 f"--reference {config.reference} differs from --model {config.model} in {', '.join(differing[:3])}, "
                 "expected the same architecture",
                 remedy="give an earlier state of the same model",
             )
-    return tuple(np.array(variable.value) for variable in other.model.trainable_variables)
+    return tuple(np.array(variable.value) for variable in reference.model.trainable_variables)
 
 
 def _architecture(built: BuiltModel) -> dict[str, Any]:
@@ -104,14 +104,15 @@ def _architecture(built: BuiltModel) -> dict[str, Any]:
 def build_again(
     backbone: Mapping[str, Any], manifest: Manifest, task: BoundTask, *, pooling: Pooling | None
 ) -> BuiltModel:
-    """Rebuild a model with random weights from `BuiltModel.description`. Raises: ConfigError."""
-    family = getattr(backbones.keras_hub(str(backbone["class"])).models, str(backbone["class"]), None)
-    if family is None or not str(backbone["class"]).endswith("Backbone"):
+    """Rebuild a model, with random weights, from its `BuiltModel.description`. Raises: ConfigError."""
+    name = str(backbone["class"])
+    hub_class = getattr(backbones.keras_hub(name).models, name, None)
+    if hub_class is None or not name.endswith("Backbone"):
         raise ConfigError(
-            f"the model has a {backbone['class']!r:.100}, which this version of KerasHub lacks",
+            f"the model has a {name!r:.100}, which this version of KerasHub lacks",
             remedy="install the version of KerasHub that the model was trained with",
         )
-    rebuilt = backbones.adapted(family.from_config(backbone["config"]), activation=backbone.get("activation"))
+    rebuilt = backbones.adapted(hub_class.from_config(backbone["config"]), activation=backbone.get("activation"))
     model = heads.with_head(rebuilt, manifest, task, pooling=pooling or "first", has_bias=bool(backbone["has_bias"]))
     return BuiltModel(model=model, backbone=rebuilt, pooling=pooling)
 
@@ -124,7 +125,7 @@ def _hub_model(config: TrainConfig, manifest: Manifest, task: BoundTask) -> Buil
     pooling = config.pooling
     if pooling == "auto":
         scratch = config.model in backbones.FROM_SCRATCH
-        pooling = "last" if backbones.is_causal(backbone) else "mean" if scratch else "first"
+        pooling = "last" if backbones.kind_of(backbone) == "decoder" else "mean" if scratch else "first"
     has_bias = checkpoint is not None and task.kind.head == "masked" and checkpoint.has_mlm_head
     model = heads.with_head(backbone, manifest, task, pooling=pooling, has_bias=has_bias)
     notes: Sequence[str] = ()
@@ -139,7 +140,7 @@ def _hub_model(config: TrainConfig, manifest: Manifest, task: BoundTask) -> Buil
 
 
 def users_model(spec: str, manifest: Manifest) -> keras.Model:
-    """Build a model with the user's function, such as package.module:build. Raises: ConfigError."""
+    """Build a model with the user's function. `spec`: its name, such as package.module:build. Raises: ConfigError."""
     module_name, _, function = spec.partition(":")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())  # as `python -m` does

@@ -8,6 +8,7 @@ import dataclasses
 import json
 import re
 import tempfile
+import types
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -41,10 +42,10 @@ _BUFFERS = re.compile(r"(\.attn\.(masked_)?bias|position_ids|token_type_ids|rota
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """A checkpoint of `transformers`.
+    """A checkpoint of `transformers`, in a local folder.
 
-    `model`: the value of --model. `files`: each tensor's file name; empty if only settings are read. `read`: names of
-    the tensors loaded so far.
+    `model`: the value of --model. `config`: the content of config.json. `files`: each tensor's file name; empty if only
+    settings are read. `read`: names of the tensors loaded so far.
     """
 
     model: str
@@ -59,12 +60,8 @@ class Checkpoint:
         return (self._family.masked_head or [""])[-1] in self.files
 
     @property
-    def _type(self) -> str:
-        return str(self.config["model_type"])
-
-    @property
     def _family(self) -> Family:
-        return FAMILIES[self._type]
+        return FAMILIES[self.config["model_type"]]
 
     @property
     def _lacks_pooler(self) -> bool:
@@ -72,7 +69,7 @@ class Checkpoint:
         return bool(pooler) and not any(name.endswith(f"{pooler}.weight") for name in self.files)
 
     def tensor(self, *names: str) -> np.ndarray:
-        """Return the tensor with the first of these names that exists. Raises: ConfigError if none exists."""
+        """Return the tensor of the first name that is in the checkpoint. Raises: ConfigError if none is."""
         name = next((name for name in names if name in self.files), None)
         if name is None:
             raise ConfigError(
@@ -86,14 +83,12 @@ class Checkpoint:
         with safe_open(self.folder / self.files[name], framework="numpy") as file:
             return np.asarray(file.get_tensor(name))
 
-    def _ending(self, end: str) -> str:
-        return next((name for name in self.files if name == end or name.endswith(f".{end}")), end)
-
     @contextlib.contextmanager
     def whole(self) -> Iterator[str]:
-        """Yield a temporary folder that KerasHub can read: the checkpoint with the settings in use.
+        """Yield a temporary folder with the checkpoint and `settings.config`, from which KerasHub loads the backbone.
 
-        If the checkpoint lacks a pooler that KerasHub needs, as BERT's may, the folder has a random one.
+        If the checkpoint lacks a pooler that KerasHub needs, as BERT's may, the folder has a random one. Tensors that
+        KerasHub loads are added to `read`.
         """
         lacks_pooler = bool(self.files) and self._lacks_pooler
         with tempfile.TemporaryDirectory() as folder, _recorded(self.read):
@@ -106,7 +101,8 @@ class Checkpoint:
             yield folder
 
     def _add_pooler(self, folder: Path) -> None:
-        base = f"{self._type}." if any(name.startswith(f"{self._type}.") for name in self.files) else ""
+        prefix = f"{self.config['model_type']}."
+        base = prefix if any(name.startswith(prefix) for name in self.files) else ""
         name, width = f"{base}{self._family.pooler}", int(self.config["hidden_size"])
         kernel = np.random.default_rng(0).normal(scale=0.02, size=(width, width)).astype(np.float32)
         pooler = {f"{name}.weight": kernel, f"{name}.bias": np.zeros(width, np.float32)}
@@ -115,16 +111,17 @@ class Checkpoint:
         (folder / _INDEX).write_text(json.dumps({"weight_map": files}), encoding="utf-8")
 
     def complete(self, backbone: Any) -> Any:
-        """Add RoBERTa's token type embedding, which KerasHub 0.32 ignores, to the backbone, and return it."""
-        if self._type == "roberta" and self.files:
-            positions = backbone.embeddings.position_embedding.position_embeddings
-            positions.assign_add(self.tensor(self._ending("embeddings.token_type_embeddings.weight"))[0])
+        """Add the tensor of `Family.folded`, if any, to the backbone's position embeddings. Return the backbone."""
+        if self.files and (end := self._family.folded):
+            names = (*(name for name in self.files if name.endswith(end)), end)
+            backbone.embeddings.position_embedding.position_embeddings.assign_add(self.tensor(*names)[0])
         return backbone
 
     def load_head(self, model: keras.Model, task: BoundTask, manifest: Manifest, *, pooling: Pooling) -> list[str]:
-        """Load the task's head into the model, if the checkpoint has one. Return messages about its tensors.
+        """Load the task's head into the model, if the checkpoint has one. Return messages about the checkpoint.
 
-        Raises: ConfigError if a classifier has only some of the dataset's labels, or an unused tensor affects logits.
+        `pooling`: how a row's states become one vector. Raises: ConfigError if a classifier has only some of the
+        dataset's labels, or if the model lacks a tensor of the checkpoint that affects logits.
         """
         # The head of mlm is nested in the model.
         layers = {inner.name: inner for layer in model.layers for inner in getattr(layer, "layers", [layer])}
@@ -148,8 +145,12 @@ class Checkpoint:
         return [f"--model {self.model}: {line}" for line in (*lines, *self.settings.notes)]
 
     def _unused(self, task: BoundTask) -> list[str]:
-        unused = [name for name in self.files if name not in self.read and not _BUFFERS.search(name)]
-        unused = [name for name in unused if not (self._is_tied(name) or self._is_zero_bias(name))]
+        unused = [
+            name
+            for name in self.files
+            if not (name in self.read or _BUFFERS.search(name) or self._is_tied(name))
+            and not (_OUTPUTS.search(name) and name.endswith("bias") and not self._value(name).any())
+        ]
         heads = [name for name in unused if _HEADS.search(name)]
         # These tensors affect the logits.
         wrong = [name for name in unused if name not in heads or (task.of_vocabulary and _OUTPUTS.search(name))]
@@ -162,14 +163,11 @@ class Checkpoint:
             )
         return heads
 
-    def _is_zero_bias(self, name: str) -> bool:
-        return bool(_OUTPUTS.search(name)) and name.endswith("bias") and not self._value(name).any()
-
     def _is_tied(self, name: str) -> bool:
         ends = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight", "shared.weight")
-        used = [other for other in self.read if other.endswith((*ends, "predictions.bias")) or other == "lm_head.bias"]
+        tied = [table for table in self.read if table.endswith((*ends, "predictions.bias")) or table == "lm_head.bias"]
         value = self._value(name)
-        return any(np.array_equal(value, self._value(other)) for other in used)
+        return any(np.array_equal(value, self._value(table)) for table in tied)
 
     def _load_mlm(self, layers: Mapping[str, Any]) -> None:
         dense, norm, bias = self._family.masked_head or ("", "", "")
@@ -222,19 +220,16 @@ class _Exact(np.ndarray):
 def _recorded(names: set[str]) -> Iterator[None]:
     real = safetensors.safe_open  # KerasHub reads tensors with it
 
-    class Recording(contextlib.ExitStack):
-        def __init__(self, *arguments: Any, **options: Any) -> None:
-            super().__init__()
-            self._file = self.enter_context(real(*arguments, **options))
-
-        def keys(self) -> Any:
-            return self._file.keys()
-
-        def get_tensor(self, name: str) -> Any:
+    @contextlib.contextmanager
+    def recording(*arguments: Any, **options: Any) -> Iterator[Any]:
+        def get_tensor(name: str) -> np.ndarray:
             names.add(name)
-            return self._file.get_tensor(name).view(_Exact)
+            return np.asarray(file.get_tensor(name)).view(_Exact)
 
-    safetensors.safe_open = Recording  # type: ignore[assignment, misc]
+        with real(*arguments, **options) as file:
+            yield types.SimpleNamespace(keys=file.keys, get_tensor=get_tensor)
+
+    safetensors.safe_open = recording  # type: ignore[assignment, misc]
     try:
         yield
     finally:
@@ -242,9 +237,10 @@ def _recorded(names: set[str]) -> Iterator[None]:
 
 
 def opened(model: str, *, weights: bool = True) -> Checkpoint | None:
-    """Open the transformers checkpoint that --model names, in a folder or on the Hub; None if it is another model.
+    """Open a checkpoint of transformers, in a local folder or on the Hub. Return None if `model` is no checkpoint.
 
-    Without `weights`, only settings are read. Raises: ConfigError if KerasHub would compute other logits.
+    `model`: the value of --model. `weights`: whether to read more than settings. Raises: ConfigError if KerasHub would
+    compute other logits than transformers.
     """
     hub_id = model.removeprefix("hf://") if model.startswith("hf://") else None
     if hub_id is not None:
@@ -256,15 +252,13 @@ def opened(model: str, *, weights: bool = True) -> Checkpoint | None:
     config = json.loads(config_path.read_text(encoding="utf-8")) if config_path.is_file() else {}
     if "model_type" not in config:
         return None
-    folder, read = config_path.parent, settings.read(model, config)
-    if not weights:
-        return Checkpoint(model=model, folder=folder, config=config, settings=read, files={})
-    if hub_id is not None:
+    folder, read, files = config_path.parent, settings.read(model, config), {}
+    if weights and hub_id is not None:
         folder = Path(huggingface_hub.snapshot_download(hub_id, allow_patterns=["*.json", "model*.safetensors"]))
         fit.require_sound(folder, model=model)
-    if (folder / _INDEX).is_file():
+    if weights and (folder / _INDEX).is_file():
         files = json.loads((folder / _INDEX).read_text(encoding="utf-8"))["weight_map"]
-    else:
+    elif weights:
         with safe_open(folder / _FILE, framework="numpy") as file:
             files = dict.fromkeys(file.keys(), _FILE)
     return Checkpoint(model=model, folder=folder, config=config, settings=read, files=files)

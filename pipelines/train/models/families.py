@@ -21,11 +21,15 @@ class Family:
     scratch: keyword arguments for a backbone from scratch, each a value or the name of a size (see `_SAME`); None if
         this is not supported.
     keeps_apart: whether `backbones.keeping_apart` supports the family.
+    unit_embedding: whether embeddings begin with deviation 1, and tied logits are divided by sqrt(width).
+    inner_embedding: whether another layer contains the token embedding, so that Keras cannot load a model for mlm.
     masked_head: names of the dense layer, norm and bias of the masked language model in a checkpoint.
     pooler: name of the pooler's layer in a checkpoint.
     causal_class: class of exported decoders in transformers.
+    exported: settings that KerasHub's exporter omits or changes, each with the backbone's attribute.
+    mixes_query: whether KerasHub's exporter (0.32) exchanges two dimensions of the query weights.
 
-    About config.json of a checkpoint:
+    About a checkpoint and its config.json:
 
     read: settings that KerasHub's converter reads.
     passed: settings that the converter ignores, each with the backbone's keyword argument that sets it.
@@ -34,6 +38,7 @@ class Family:
     dropouts: settings with dropout rates. The rate of the first is used everywhere.
     rope: for each supported rope_type, the backbone's keyword argument for each number in rope_parameters; empty
         without rotary positions.
+    folded: tensor whose first row KerasHub (0.32) does not add to the position embeddings.
     """
 
     backbone: str
@@ -41,15 +46,20 @@ class Family:
     head_epsilon: float = 1e-12
     scratch: Mapping[str, Any] | None = None
     keeps_apart: bool = False
+    unit_embedding: bool = False
+    inner_embedding: bool = False
     masked_head: tuple[str, str, str] | None = None
     pooler: str = ""
     causal_class: str = ""
+    exported: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    mixes_query: bool = False
     read: tuple[str, ...] = ()
     passed: Mapping[str, str] = dataclasses.field(default_factory=dict)
     fixed: Mapping[str, Allowed] = dataclasses.field(default_factory=dict)
     acts: str | None = None
     dropouts: tuple[str, ...] = ()
     rope: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
+    folded: str = ""
 
 
 # Keywords of KerasHub's backbones that are also the names of sizes.
@@ -57,8 +67,6 @@ _SAME = {name: name for name in ("num_layers", "num_heads", "hidden_dim", "inter
 _SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
 _BERT = Family(
     backbone="BertBackbone",
-    scratch=_SAME,
-    keeps_apart=True,
     masked_head=("cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm", "cls.predictions.bias"),
     pooler="pooler.dense",
     read=(*_SIZES, "max_position_embeddings"),
@@ -72,8 +80,7 @@ _ROBERTA = dataclasses.replace(
     backbone="RobertaBackbone",
     activation="gelu",
     head_epsilon=1e-5,
-    scratch=None,
-    keeps_apart=False,
+    inner_embedding=True,
     masked_head=("lm_head.dense", "lm_head.layer_norm", "lm_head.bias"),
     pooler="",
     passed={},
@@ -107,6 +114,7 @@ _MISTRAL = dataclasses.replace(
     _LLAMA,
     backbone="MistralBackbone",
     causal_class="MistralForCausalLM",
+    exported={"head_dim": "head_dim"},
     read=(*_SIZES, "num_key_value_heads", "head_dim", "sliding_window", "rms_norm_eps"),
     passed={},
     fixed={**_LLAMA.fixed, "tie_word_embeddings": (False,)},
@@ -116,6 +124,7 @@ _QWEN2 = dataclasses.replace(
     _MISTRAL,
     backbone="QwenBackbone",
     causal_class="Qwen2ForCausalLM",
+    exported={"use_sliding_window": "use_sliding_window_attention", "sliding_window": "sliding_window_size"},
     read=(*_SIZES, "num_key_value_heads", "tie_word_embeddings", "sliding_window", "rms_norm_eps"),
     fixed={
         **_LLAMA.fixed,
@@ -125,6 +134,7 @@ _QWEN2 = dataclasses.replace(
 _GEMMA = Family(
     backbone="GemmaBackbone",
     causal_class="GemmaForCausalLM",
+    mixes_query=True,
     read=(*_SIZES, "num_key_value_heads", "head_dim"),
     fixed={
         # "gelu" in old files means the tanh form, also in transformers.
@@ -135,7 +145,7 @@ _GEMMA = Family(
     rope={"default": {}},
 )
 FAMILIES: Mapping[str, Family] = {
-    "bert": _BERT,
+    "bert": dataclasses.replace(_BERT, scratch=_SAME, keeps_apart=True),
     "gpt2": Family(
         backbone="GPT2Backbone",
         scratch=_SAME,
@@ -146,13 +156,14 @@ FAMILIES: Mapping[str, Family] = {
         acts="activation_function",
         dropouts=("resid_pdrop", "embd_pdrop", "attn_pdrop"),
     ),
-    "t5": Family(  # T5 1.0: relative positions, no gates, one tied embedding
+    "t5": Family(  # T5 1.0 (arXiv:1910.10683): relative positions, no gates, one tied embedding
         backbone="T5Backbone",
         scratch={
             **{name: name for name in _SAME if name != "max_sequence_length"},
             "activation": "relu",
             "use_gated_activation": False,
         },
+        unit_embedding=True,
     ),
     "bart": Family(
         backbone="BartBackbone",
@@ -175,8 +186,6 @@ FAMILIES: Mapping[str, Family] = {
     "albert": dataclasses.replace(
         _BERT,
         backbone="AlbertBackbone",
-        scratch=None,
-        keeps_apart=False,
         masked_head=("predictions.dense", "predictions.LayerNorm", "predictions.bias"),
         pooler="pooler",
         read=(*_BERT.read, "embedding_size", "num_hidden_groups", "inner_group_num", "type_vocab_size"),
@@ -185,13 +194,14 @@ FAMILIES: Mapping[str, Family] = {
     "distilbert": Family(
         backbone="DistilBertBackbone",
         activation="gelu",
+        inner_embedding=True,
         masked_head=("vocab_transform", "vocab_layer_norm", "vocab_projector.bias"),
         # The file has sinusoids as position embeddings.
         read=("vocab_size", "n_layers", "n_heads", "dim", "hidden_dim", "max_position_embeddings"),
         acts="activation",
         dropouts=("dropout", "attention_dropout"),
     ),
-    "roberta": _ROBERTA,
+    "roberta": dataclasses.replace(_ROBERTA, folded="embeddings.token_type_embeddings.weight"),
     "xlm-roberta": dataclasses.replace(_ROBERTA, backbone="XLMRobertaBackbone"),
     "llama": _LLAMA,
     "mistral": _MISTRAL,
@@ -218,10 +228,9 @@ FAMILIES: Mapping[str, Family] = {
         },
     ),
 }
-_OTHER = Family(backbone="")
 
 
 def family_of(backbone: Any) -> Family:
-    """Return the table's entry for a backbone, or default values if there is none."""
+    """Return the entry of FAMILIES for a backbone of KerasHub, or an entry of default values if there is none."""
     name = type(backbone).__name__
-    return next((family for family in FAMILIES.values() if family.backbone == name), _OTHER)
+    return next((family for family in FAMILIES.values() if family.backbone == name), Family(backbone=name))

@@ -36,7 +36,7 @@ _REACH = re.compile("window|chunk")
 
 
 def in_hdf5(*paths: str | Path) -> list[int]:
-    """Return the number of elements of each tensor in HDF5 files, without following links. Raises: OSError."""
+    """Return the number of elements of each tensor in HDF5 files, without following links in them. Raises: OSError."""
     sizes: list[int] = []
 
     def add(_: str, item: Any) -> None:
@@ -59,10 +59,10 @@ def in_safetensors(*paths: str | Path) -> list[int]:
 
 
 def misfit(kind: str, config: Mapping[str, Any], stored: Sequence[int], *, outputs: int = 0) -> str | None:
-    """Describe the first size in a backbone's config that is too large for the stored tensors, or return None.
+    """Describe the first size in a backbone's config that is too large for its stored tensors. Return None if all fit.
 
     `kind`: the model's type in transformers or class in KerasHub. `stored`: the number of elements of each tensor.
-    `outputs`: outputs of the head.
+    `outputs`: the number of outputs of the head.
     """
     elements = sum(stored)
     text = config.get("text_config")
@@ -88,13 +88,20 @@ def misfit(kind: str, config: Mapping[str, Any], stored: Sequence[int], *, outpu
 
 
 def require_sound(folder: str | Path, *, model: str) -> None:
-    """Check that a model's folder refers to no file outside of it, and its config fits its weights.
+    """Check that a model's folder refers to no file outside of it, and that the sizes in config.json fit its weights.
 
-    Raises: ConfigError; OSError, ValueError or SafetensorError if a file is damaged.
+    `model`: the value of --model. Raises: ConfigError; OSError, ValueError or SafetensorError if a file is damaged.
     """
     names = [name for name in sorted(os.listdir(folder)) if name.endswith(_READ)]
     for name in names:
-        _require_own(folder, name, model=model)
+        path = os.path.realpath(os.path.join(folder, name))
+        inside = local_paths.is_inside(path, folder)
+        if not inside or not os.path.isfile(path):
+            problem = "not a regular file" if inside else f"a link to {path}"
+            raise ConfigError(
+                f"--model {model}: {name} is {problem}, expected a file of this folder",
+                remedy=f"if you trust the model, make a copy without links: cp -rL {folder} COPY",
+            )
     for index in set(_INDEXES) & set(names):
         for name in local_paths.texts_in(_json(folder, index).get("weight_map")):
             if name not in names:
@@ -115,17 +122,6 @@ def require_sound(folder: str | Path, *, model: str) -> None:
         raise ConfigError(
             f"--model {model}: config.json does not fit the weights ({entry})",
             remedy="copy the model's folder again from its origin",
-        )
-
-
-def _require_own(folder: str | Path, name: str, *, model: str) -> None:
-    path = os.path.realpath(os.path.join(folder, name))
-    inside = local_paths.is_inside(path, folder)
-    if not inside or not os.path.isfile(path):
-        raise ConfigError(
-            f"--model {model}: {name} is {'not a regular file' if inside else f'a link to {path}'}, expected a file of "
-            "this folder",
-            remedy=f"if you trust the model, make a copy without links: cp -rL {folder} COPY",
         )
 
 

@@ -1,5 +1,6 @@
 """Build a model's inputs, and its head, which maps the backbone's states to logits."""
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,29 +17,25 @@ from tfrecord_io.objectives.base import TokenFeatures
 
 
 def taken(model: keras.Model, features: Mapping[str, Any]) -> dict[str, Any]:
-    """Select the features that the model takes as inputs.
+    """Select the features, by name, that the model takes as inputs.
 
     For mlm, logits are [B, P, V] if the model takes `masked_positions` [B, P], otherwise [B, L, V].
     """
-    try:
-        names = model.input
-    except (AttributeError, ValueError):  # a subclassed model
-        names = None
-    if not isinstance(names, Mapping):
-        names = features.keys() - {MASKED_POSITIONS}
+    names = features.keys() - {MASKED_POSITIONS}
+    with contextlib.suppress(AttributeError, ValueError):  # from a subclassed model
+        names = set(model.input) if isinstance(model.input, Mapping) else names
     return {name: values for name, values in features.items() if name in names}
 
 
 def inputs_of(manifest: Manifest, task: BoundTask) -> dict[str, Any]:
     """Create a model's Keras inputs, int32 [B, L], by feature name. L is None if rows have several lengths."""
-    schema = manifest.schema
     names = task.tokens(manifest).inputs
     lengths: dict[str, int | None] = dict.fromkeys(names, None if manifest.bucket_lengths else manifest.row_length)
     if task.kind.head == "masked":
         # Evaluations may mask a different share than training.
         lengths[MASKED_POSITIONS] = None
     if task.kind.backbone == "encoder-decoder":
-        target = schema.with_role("target_ids")
+        target = manifest.schema.with_role("target_ids")
         assert target is not None, "the bound objective needs targets"
         lengths |= dict.fromkeys((DECODER_INPUTS, DECODER_MASK), target.num_values)
     return {name: keras.Input((length,), dtype="int32", name=name) for name, length in lengths.items()}
@@ -96,7 +93,7 @@ def _fed(
 def _sequence(outputs: Any) -> Any:
     if not isinstance(outputs, dict):
         return outputs
-    return outputs["decoder_sequence_output"] if "decoder_sequence_output" in outputs else outputs["sequence_output"]
+    return outputs.get("decoder_sequence_output", outputs.get("sequence_output"))
 
 
 def _language_model(backbone: Any, core: keras.Model, task: BoundTask, *, has_bias: bool) -> keras.Model:

@@ -42,10 +42,10 @@ _WITHOUT_EFFECT = re.compile(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """The used settings of a checkpoint.
+    """The settings of a checkpoint, as KerasHub takes them.
 
     `config`: for KerasHub's converter. `keywords`: arguments for KerasHub's backbone, which override `config`.
-    `activation`: a value of `ACTIVATIONS`; None if the model type has only one. `notes`: lines for people.
+    `activation`: a value of `ACTIVATIONS`; None if the model type has only one. `notes`: warnings, one per line.
     """
 
     config: Mapping[str, Any]
@@ -55,7 +55,7 @@ class Settings:
 
 
 def read(model: str, config: Mapping[str, Any]) -> Settings:
-    """Return the settings from a config.json. Raises: ConfigError if KerasHub would compute different logits."""
+    """Convert a config.json to `Settings`. Raises: ConfigError if KerasHub would compute other logits."""
     name = str(config["model_type"])
     if name not in TYPES:
         raise ConfigError(
@@ -77,8 +77,8 @@ def read(model: str, config: Mapping[str, Any]) -> Settings:
         )
     rates = {setting: whole[setting] for setting in family.dropouts}
     dropout = rates[family.dropouts[0]]
-    others = ", ".join(f"{setting} {rate:g}" for setting, rate in rates.items() if rate != dropout)
-    notes = (f"warning: a dropout of {dropout:g} is used everywhere, instead of {others}",) if others else ()
+    differing = ", ".join(f"{setting} {rate:g}" for setting, rate in rates.items() if rate != dropout)
+    notes = (f"warning: a dropout of {dropout:g} is used everywhere, instead of {differing}",) if differing else ()
     passed = {word: whole[setting] for setting, word in family.passed.items() if whole[setting] is not None}
     # transformers drops the sliding_window of a Qwen that does not use it.
     config = {key: config.get(key) or value for key, value in whole.items() if key not in (_ROPE, _SCALING)}
@@ -91,7 +91,6 @@ def read(model: str, config: Mapping[str, Any]) -> Settings:
 
 
 def _whole(model: str, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings, with defaults from transformers. Raises: ConfigError if a value has a wrong type."""
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # hides its warnings about PyTorch and token ids
     from transformers import AutoConfig
 
@@ -113,12 +112,12 @@ def _refused(
     for name, allowed in family.fixed.items():
         values = allowed(whole) if callable(allowed) else allowed
         if name in whole and whole[name] not in values:
-            refused[name] = (whole[name], " or ".join(str(other) for other in values if other is not None))
+            refused[name] = (whole[name], " or ".join(str(value) for value in values if value is not None))
     known = {"model_type", *family.read, *family.passed, *family.fixed, *family.dropouts, family.acts}
     known |= {"rope_theta", _SCALING, _ROPE} if family.rope else set()
-    others = [name for name in config if name not in known and not _WITHOUT_EFFECT.fullmatch(name)]
-    chosen = _whole(model, {name: value for name, value in config.items() if name not in others})
-    for name in others:
+    unknown = [name for name in config if name not in known and not _WITHOUT_EFFECT.fullmatch(name)]
+    chosen = _whole(model, {name: value for name, value in config.items() if name not in unknown})
+    for name in unknown:
         value, usual = whole.get(name, config[name]), chosen.get(name)
         if value != usual and not (_is_off(value) and _is_off(usual)):
             refused[name] = (value, str(usual) if name in chosen else "no such setting")

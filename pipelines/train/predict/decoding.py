@@ -23,7 +23,8 @@ def beam_search(
 ) -> tuple[Any, Any]:
     """Append up to `steps` tokens to each row of `ids`, int32 [B, L], with `lengths`, int32 [B]. Empty rows stay empty.
 
-    `next_logits`: see the top of this module. Returns: the best beam's ids and lengths.
+    `next_logits`: see the top of this module. `eos_id`: id that ends a row; None: rows end when full. Return the ids
+    and lengths of the best beams, int32 [B, L] and [B].
     """
     (rows, length), first_B = ids.shape, lengths
     ids_BKL = ops.repeat(ids[:, None], beams, axis=1)

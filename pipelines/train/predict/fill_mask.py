@@ -18,10 +18,9 @@ from tfrecord_io.objectives.base import TokenFeatures
 def fill(model_dir: str, text: str, *, top: int, build: str | None = None) -> list[list[dict[str, Any]]]:
     """Return, for each mask token of a text, the `top` most likely tokens, best first.
 
-    Each is a dict with `id`, `token`, `probability`, and `text`: the text with this token filled in. `build`: the
-    user's function that built the model, if any.
-
-    Raises: ConfigError for a text without mask tokens or with too many tokens, or for a model for another task.
+    A token is a dict with `id`, `token`, `probability`, and `text` (with the token filled in). `build`: the user's
+    function that built the model, if any. Raises: ConfigError if the text has no mask token or too many tokens, or if
+    the model is for another task.
     """
     trained = model_files.read(model_dir)
     mask_id, length = trained.manifest.tokenizer.mask_id, trained.manifest.row_length
@@ -78,7 +77,6 @@ def _chances(model: Any, trained: TrainedModel, ids: np.ndarray, places: np.ndar
 def _candidate(tokenizer: Any, ids: np.ndarray, *, at: int, token: int, chance: float) -> dict[str, Any]:
     # Keep other mask tokens visible.
     special = set(tokenizer.all_special_ids) - {tokenizer.mask_token_id, tokenizer.unk_token_id}
-    kept = [*(other for other in ids[:at].tolist() if other not in special), token]
-    kept += [other for other in ids[at + 1 :].tolist() if other not in special]
+    before, after = ([id_ for id_ in part.tolist() if id_ not in special] for part in (ids[:at], ids[at + 1 :]))
     written = tokenizer.convert_ids_to_tokens(token)
-    return {"id": token, "token": written, "probability": chance, "text": tokenizer.decode(kept)}
+    return {"id": token, "token": written, "probability": chance, "text": tokenizer.decode([*before, token, *after])}

@@ -1,9 +1,8 @@
 """Predict a split: read batches in file order, divide them among the replicas, and write results in source order.
 
-Every record becomes an output row. A source row with several windows has an output row for each, unless the task joins
-them. The columns `row`, `window`, `shard` and `record` locate a record. `row` comes from the feature `source_row` or
-from the plan in the dataset's folder; it is null if the dataset has neither. Predictions stay in memory until they are
-written.
+Every record becomes an output row, unless the task joins the windows of a source row. The columns `row`, `window`,
+`shard` and `record` locate a record. `row` comes from the feature `source_row` or the plan in the dataset's folder; it
+is null if the dataset has neither. Predictions stay in memory until they are written.
 """
 
 import base64
@@ -40,7 +39,7 @@ _ENDS = "last/char_end"
 
 
 def predict(config: PredictConfig) -> int:
-    """Predict a split, write the output file, and return its number of rows.
+    """Predict a split with a trained model, write the output file, and return the number of its rows.
 
     Call this before anything else uses TensorFlow's devices. Raises: a PrepError.
     """
@@ -68,23 +67,23 @@ def predict(config: PredictConfig) -> int:
 
 
 def _require_fit(trained: TrainedModel, data: Data, config: PredictConfig) -> None:
-    manifest, other = data.manifest, trained.manifest
+    manifest, former = data.manifest, trained.manifest
     setup.require_split(data, config.split, option="--split")
-    ours, theirs = manifest.tokenizer, other.tokenizer
+    ours, theirs = manifest.tokenizer, former.tokenizer
     if ours.content_sha256 != theirs.content_sha256:
         raise ConfigError(
             f"--data {data.root} was tokenized by {ours.name!r} (content {ours.content_sha256[:12]}), the model's data "
             f"by {theirs.name!r} (content {theirs.content_sha256[:12]}), expected the same tokenizer",
             remedy=f"build the data with the model's tokenizer: --tokenizer {config.model_dir.rstrip('/')}/tokenizer",
         )
-    if unknown := [name for name in manifest.label_names or () if name not in (other.label_names or (name,))]:
+    if unknown := [name for name in manifest.label_names or () if name not in (former.label_names or (name,))]:
         raise ConfigError(
             f"--data {data.root}: the model does not have the class {unknown[0]!r}, only "
             f"{', '.join(map(repr, trained.label_names[:5]))}{' …' if len(trained.label_names) > 5 else ''}",
             remedy="build the data with the model's classes, or without --label-column",
         )
     lengths = manifest.bucket_lengths or (manifest.row_length,)
-    known = other.bucket_lengths or (other.row_length,)
+    known = former.bucket_lengths or (former.row_length,)
     if not set(lengths) <= set(known):
         here, there = " or ".join(map(str, lengths)), " or ".join(map(str, known))
         options = f"--bucket-lengths {','.join(map(str, known))}"
@@ -94,7 +93,7 @@ def _require_fit(trained: TrainedModel, data: Data, config: PredictConfig) -> No
             + (options if len(known) > 1 else f"--max-length {there}, without --bucket-lengths"),
         )
     side = tasks.TASKS[trained.task].side
-    needed = TokenFeatures.of(other, side=side).inputs
+    needed = TokenFeatures.of(former, side=side).inputs
     if missing := sorted({*needed} - {*TokenFeatures.of(manifest, side=side).inputs}):
         raise ConfigError(
             f"--data {data.root}: the data has no feature {missing[0]!r}, with which the model was trained",
@@ -118,8 +117,10 @@ def _predicted(config: PredictConfig, data: Data, predictor: Predictor, *, backe
             inputs = of_part.device_features(batch)
             runs = runs or [backend.predict(model, of_part.outputs, like=inputs) for model in models]
             real = batch[host_plan.WEIGHT] > 0  # without fill rows
-            own, *other = (run(inputs) for run in runs)
-            outputs = {name: (values - other[0][name] if other else values)[real] for name, values in own.items()}
+            own, *reference = (run(inputs) for run in runs)
+            outputs = {
+                name: (values - reference[0][name] if reference else values)[real] for name, values in own.items()
+            }
             features = {name: values[real] for name, values in batch.items()}
             columns = of_part.columns(outputs, features)
             parts.append(pa.table(columns | _beside(features, part.manifest, taken=columns)))
@@ -185,11 +186,11 @@ def _write(table: pa.Table, path: str) -> None:
         if path.endswith(".jsonl"):
             with open(local, "w", encoding="utf-8") as file:
                 for batch in table.to_batches(max_chunksize=1024):
-                    rows = (
-                        json.dumps(row, ensure_ascii=False, default=lambda value: base64.b64encode(value).decode())
-                        for row in batch.to_pylist()
-                    )
-                    file.writelines(f"{row}\n" for row in rows)
+                    for row in batch.to_pylist():
+                        text = json.dumps(
+                            row, ensure_ascii=False, default=lambda value: base64.b64encode(value).decode()
+                        )
+                        file.write(f"{text}\n")
         else:
             pq.write_table(table, local)
         try:

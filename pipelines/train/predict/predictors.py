@@ -21,7 +21,7 @@ from pipelines.train.predict import decoding
 from tfrecord_io import objectives
 from tfrecord_io.errors import ConfigError
 from tfrecord_io.manifest import Manifest
-from tfrecord_io.objectives import DECODER_INPUTS, DECODER_MASK
+from tfrecord_io.objectives import DECODER_INPUTS, DECODER_MASK, Objective
 from tfrecord_io.objectives.base import TokenFeatures, required
 from tfrecord_io.objectives.labelled import start_id
 from tfrecord_io.schema import Role
@@ -35,7 +35,7 @@ Arrays = Mapping[str, np.ndarray]
 class Predictor(abc.ABC):
     """Runs a trained model on the rows of a dataset.
 
-    `manifest`: the dataset's. `tokenizer`: loads the tokenizer; called only if needed, because loading takes a second.
+    `manifest`: of the dataset. `tokenizer`: function that loads the tokenizer, called only if needed (a second).
     """
 
     config: PredictConfig
@@ -48,26 +48,32 @@ class Predictor(abc.ABC):
         return TokenFeatures.of(self.manifest)
 
     def feature(self, role: Role) -> str:
-        """Return the name of the dataset's feature with a role. Raises: ReaderError if there is none."""
+        """Return the name of the dataset's feature with a role. Raises: ReaderError if no feature has the role."""
         remedy = "build the data with the layout of the model's training data"
         return required(self.manifest, role, objective=f"predicting for {self.trained.task}", remedy=remedy)[0]
 
     @property
     def data_names(self) -> tuple[str, ...]:
         """Class names by class id in the data; the model's names if the data or the model has no names."""
-        both = self.manifest.label_names, self.trained.manifest.label_names
-        return both[0] if both[0] and both[1] else self.trained.label_names
+        own = self.manifest.label_names
+        return own if own and self.trained.manifest.label_names else self.trained.label_names
 
     def model_ids(self, labels: np.ndarray) -> np.ndarray:
-        """Convert class ids of the data, [N], to the model's ids of the same names, int64; other values to -1."""
+        """Convert class ids of the data, [N], to the model's ids of the same names, int64 [N]; other values to -1."""
         ids = np.array([*map(self.trained.label_names.index, self.data_names), -1])
         return ids[np.where((labels >= 0) & (labels < len(ids) - 1), labels, -1)]
+
+    def applied(self, objective: Objective, features: Arrays) -> Any:
+        """Apply an objective to the features of a batch. Return its inputs, labels and weights, as NumPy arrays."""
+        tensors = {name: tf.constant(values) for name, values in features.items()}
+        result = objective.bind(self.manifest)(tensors, seed=tf.zeros([2], tf.int64))
+        return tf.nest.map_structure(lambda values: values.numpy(), result)
 
     def texts(self, runs: Iterable[np.ndarray], **options: Any) -> list[str]:
         return [str(self.tokenizer().decode(run.tolist(), **options)) for run in runs]
 
     def check(self) -> None:
-        """Check that options and data fit the task. Raises: ConfigError."""
+        """Check that the options of the prediction, and its data, fit the task. Raises: ConfigError."""
         task = self.trained.task
         if self.config.beams > 1:
             raise ConfigError(
@@ -80,19 +86,19 @@ class Predictor(abc.ABC):
             )
 
     def device_features(self, features: Arrays) -> dict[str, np.ndarray]:
-        """Select the features of a batch that `outputs` needs."""
+        """Return the arrays, by name, that `outputs` needs for a batch with these features."""
         return {name: features[name] for name in self.tokens.inputs}
 
     @abc.abstractmethod
     def outputs(self, call: Call, features: Mapping[str, Any]) -> dict[str, Any]:
-        """Compute tensors [B, ...] by name on the devices, with `keras.ops`."""
+        """Compute tensors [B, ...] by name on the devices, from the result of `device_features`, with `keras.ops`."""
 
     @abc.abstractmethod
     def columns(self, outputs: Arrays, features: Arrays) -> dict[str, pa.Array]:
-        """Return the columns of the output file, by name, from the outputs and features of N rows."""
+        """Convert the results of `outputs` for N rows to columns of the output file. `features`: of these rows."""
 
     def joined(self, table: pa.Table) -> pa.Table:
-        """Join output rows of the same source row. `table`: all output rows, in source order."""
+        """Return the table of all output rows, which is in source order, with one row per source row if necessary."""
         return table
 
 
@@ -233,7 +239,7 @@ _LABELS, _WEIGHTS = "causal/labels", "causal/weights"
 class CausalPredictor(Predictor):
     """For clm: computes the loss of each row and, with --generate N, generates N tokens after the row.
 
-    A row without room for N more tokens loses its first tokens.
+    A row too long for N more tokens loses its first tokens.
     """
 
     def check(self) -> None:
@@ -251,10 +257,8 @@ class CausalPredictor(Predictor):
             )
 
     def device_features(self, features: Arrays) -> dict[str, np.ndarray]:
-        apply = objectives.causal_lm().bind(self.manifest)
-        tensors = {name: tf.constant(values) for name, values in features.items()}
-        inputs, labels, weights = apply(tensors, seed=tf.zeros([2], tf.int64))
-        return {name: values.numpy() for name, values in {**inputs, _LABELS: labels, _WEIGHTS: weights}.items()}
+        inputs, labels, weights = self.applied(objectives.causal_lm(), features)
+        return {**inputs, _LABELS: labels, _WEIGHTS: weights}
 
     def outputs(self, call: Call, features: Mapping[str, Any]) -> dict[str, Any]:
         weights_BL, logits_BLV = features[_WEIGHTS], ops.cast(call(features), "float32")
@@ -269,8 +273,8 @@ class CausalPredictor(Predictor):
 
         def next_logits(ids: Any, lengths: Any) -> Any:
             mask = ops.cast(ops.arange(ids.shape[1]) < lengths[:, None], "int32")
-            others = {name: ops.zeros_like(ids) for name in tokens.inputs}
-            logits = call({**others, tokens.ids: ids, tokens.mask: mask})
+            zeros = {name: ops.zeros_like(ids) for name in tokens.inputs}
+            logits = call({**zeros, tokens.ids: ids, tokens.mask: mask})
             return decoding.of_place(logits, ops.maximum(lengths - 1, 0))
 
         ids, stops = decoding.beam_search(

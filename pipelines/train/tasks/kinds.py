@@ -7,7 +7,7 @@ positions are masked, in the loss and in predictions.
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import tensorflow as tf
@@ -23,14 +23,9 @@ from tfrecord_io.objectives import MASKED_POSITIONS, Objective
 from tfrecord_io.objectives.base import Apply, TokenFeatures, required
 from tfrecord_io.schema import Role, Side
 
+BackboneKind = Literal["any", "encoder", "decoder", "encoder-decoder"]
 # Inputs by name, labels, and weights.
 Batch = tuple[Mapping[str, Any], Any, Any]
-_OF_COUNTS = {
-    "accuracy": metrics.accuracy,
-    "f1": metrics.f1,
-    "macro_f1": metrics.macro_f1,
-    "matthews": metrics.matthews,
-}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,8 +36,9 @@ class TaskKind:
     bound, settings: subclass of `BoundTask`, and a function from the options to its additional fields.
     predictor: class that predicts rows; None if the task does not.
     head: whether logits are for rows, tokens, or the vocabulary (at each token, or only at masked positions).
+    backbone: kind of backbone that the task needs.
     side: part of a row that the task reads, such as the input. labels: role of the feature with the labels.
-    num_outputs: number of outputs, unless labels or vocabulary determine it.
+    num_outputs: number of outputs; None if labels or vocabulary determine it.
     auto_class, hub_task: class AutoModelFor… of transformers, and the Hub's name for the task.
     hub_head: name of the head's layer in a checkpoint of transformers.
     reference: whether the loss needs a frozen reference model.
@@ -53,7 +49,7 @@ class TaskKind:
     settings: Callable[[TrainConfig], Mapping[str, Any]] = lambda _: {}
     predictor: type[Predictor] | None
     head: Literal["rows", "tokens", "vocabulary", "masked"]
-    backbone: Literal["any", "encoder", "decoder", "encoder-decoder"] = "any"
+    backbone: BackboneKind = "any"
     side: Side = "input"
     labels: Role | None = None
     num_outputs: int | None = None
@@ -70,9 +66,11 @@ class BoundTask:
     name: Task
     kind: TaskKind
     num_outputs: int
-    regression: bool
     label_smoothing: float
     objective: Objective
+    regression: ClassVar[bool] = False
+    # Whether label -1 means that a row has no label.
+    may_lack_labels: ClassVar[bool] = True
 
     @property
     def of_vocabulary(self) -> bool:
@@ -95,15 +93,15 @@ class BoundTask:
         return inputs
 
     def aligned(self, logits: Any, batch: Batch, *, taken: Mapping[str, Any]) -> Any:
-        """Select the logits that have labels. `taken`: the features that the model took as inputs."""
+        """Select the logits that have labels. `taken`: the features, by name, that the model took as inputs."""
         inputs = batch[0]
         if MASKED_POSITIONS in inputs.keys() - taken.keys():
             return ops.take_along_axis(logits, inputs[MASKED_POSITIONS][..., None], axis=1)
         return logits
 
     def weights(self, labels: Any, weights: Any) -> Any:
-        """Return the weights of the labels, with 0 for rows without a label."""
-        return ops.where(labels < 0, 0.0, weights) if self.kind.head == "rows" else weights
+        """Return a batch's weights, with 0 for rows without a label."""
+        return ops.where(labels < 0, 0.0, weights) if self.kind.head == "rows" and self.may_lack_labels else weights
 
     def losses(self, logits: Any, labels: Any, *, smoothing: bool) -> Any:
         """Return the unweighted losses, float32, in the shape of the weights. `smoothing`: apply label smoothing."""
@@ -118,7 +116,7 @@ class BoundTask:
         return exact + self.label_smoothing * (target - ops.mean(logits, axis=-1))
 
     def sums(self, logits: Any, labels: Any, weights: Any) -> dict[str, Any]:
-        """Return a batch's sums for the metrics, float32, by name. They are added over replicas and steps."""
+        """Return a batch's sums for the metrics, float32, by name. The caller adds them over replicas and steps."""
         sums = loss_sums(self.losses(logits, labels, smoothing=False), weights)
         predicted = ops.argmax(logits, axis=-1)
         if self.of_vocabulary:
@@ -127,16 +125,17 @@ class BoundTask:
         return {**sums, "counts": counts}
 
     def rows(self, logits: Any, labels: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a batch's values of each row, [B, ...], by name, for metrics that need more than sums."""
+        """Return values of each row, [B, ...], by name, for metrics that need more than sums; {} if none does."""
         del logits, labels, inputs
         return {}
 
-    def metrics(self, found: Evaluated) -> dict[str, float]:
+    def metrics(self, evaluated: Evaluated) -> dict[str, float]:
         """Return the metrics of an evaluation, by the names in `metric_names`."""
-        loss = found.mean("loss")
+        loss = evaluated.mean("loss")
         if self.of_vocabulary:
-            return {"loss": loss, "accuracy": found.mean("hits"), "perplexity": math.exp(min(loss, 700.0))}
-        return {"loss": loss, **{name: _OF_COUNTS[name](found.sums["counts"]) for name in self.metric_names[1:]}}
+            return {"loss": loss, "accuracy": evaluated.mean("hits"), "perplexity": math.exp(min(loss, 700.0))}
+        counts = evaluated.sums["counts"]
+        return {"loss": loss, **{name: getattr(metrics, name)(counts) for name in self.metric_names[1:]}}
 
 
 def weighted_sum(values: Any, weights: Any) -> Any:
@@ -145,7 +144,7 @@ def weighted_sum(values: Any, weights: Any) -> Any:
 
 
 def loss_sums(losses: Any, weights: Any) -> dict[str, Any]:
-    """Return the weighted sum of the losses, and the sum of the weights. Their quotient is the mean loss."""
+    """Return `loss`, the weighted sum of the losses, and `weight`, the sum of the weights, as scalars."""
     return {"loss": weighted_sum(losses, weights), "weight": ops.sum(weights)}
 
 
@@ -153,13 +152,9 @@ def loss_sums(losses: Any, weights: Any) -> dict[str, Any]:
 class NumberTask(BoundTask):
     """Regression: logits [B, 1], labels float32 [B]. The loss is the squared error."""
 
-    @property
-    def metric_names(self) -> tuple[str, ...]:
-        return ("loss", "mae", "pearson", "spearman")
-
-    def weights(self, labels: Any, weights: Any) -> Any:
-        del labels  # any number is a label
-        return weights
+    regression = True
+    may_lack_labels = False
+    metric_names = ("loss", "mae", "pearson", "spearman")
 
     def sums(self, logits: Any, labels: Any, weights: Any) -> dict[str, Any]:
         return loss_sums(self.losses(logits, labels, smoothing=False), weights)
@@ -172,14 +167,10 @@ class NumberTask(BoundTask):
         del inputs
         return {"predicted": ops.cast(logits[..., 0], "float32"), "label": labels}
 
-    def metrics(self, found: Evaluated) -> dict[str, float]:
-        pair = [found.rows[name].astype(np.float64) for name in ("predicted", "label")]
-        return {
-            "loss": found.mean("loss"),
-            "mae": metrics.mae(*pair),
-            "pearson": metrics.pearson(*pair),
-            "spearman": metrics.spearman(*pair),
-        }
+    def metrics(self, evaluated: Evaluated) -> dict[str, float]:
+        pair = [evaluated.rows[name].astype(np.float64) for name in ("predicted", "label")]
+        values = {name: getattr(metrics, name)(*pair) for name in self.metric_names[1:]}
+        return {"loss": evaluated.mean("loss"), **values}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -189,13 +180,8 @@ class SeveralClassesTask(BoundTask):
     The loss of a row is the mean sigmoid cross-entropy of its classes.
     """
 
-    @property
-    def metric_names(self) -> tuple[str, ...]:
-        return ("loss", "micro_f1", "macro_f1")
-
-    def weights(self, labels: Any, weights: Any) -> Any:
-        del labels  # a row without any class is a valid label
-        return weights
+    may_lack_labels = False  # a row may have no class
+    metric_names = ("loss", "micro_f1", "macro_f1")
 
     def losses(self, logits: Any, labels: Any, *, smoothing: bool) -> Any:
         targets = ops.cast(labels, "float32")
@@ -210,10 +196,10 @@ class SeveralClassesTask(BoundTask):
         counts = [ops.matmul(weights, classes) for classes in (predicted * actual, predicted, actual)]
         return {**sums, "counts": ops.stack(counts)}
 
-    def metrics(self, found: Evaluated) -> dict[str, float]:
-        counts = found.sums["counts"]
+    def metrics(self, evaluated: Evaluated) -> dict[str, float]:
+        counts = evaluated.sums["counts"]
         f1s = [metrics.f1(counts, positive=label) for label in range(self.num_outputs)]
-        return {"loss": found.mean("loss"), "micro_f1": metrics.micro_f1(counts), "macro_f1": float(np.mean(f1s))}
+        return {"loss": evaluated.mean("loss"), "micro_f1": metrics.micro_f1(counts), "macro_f1": float(np.mean(f1s))}
 
 
 # Features that locate an answer in the text. As inputs they are called span/ROLE.
@@ -224,7 +210,7 @@ _MASKED = -1e9  # finite, because infinity times weight 0 is NaN
 
 
 def answers(manifest: Manifest, tokens: TokenFeatures) -> Apply:
-    """Bind the objective `span_answers` with labels [B, 2]. Features that locate answers become inputs, too."""
+    """Bind the objective `span_answers` with labels [B, 2] to a dataset. Features that locate answers become inputs."""
     del tokens
     inner = objectives.span_answers().bind(manifest)
     explained = {"objective": "the task span", "remedy": "build the dataset with --layout qa"}
@@ -244,9 +230,7 @@ def answers(manifest: Manifest, tokens: TokenFeatures) -> Apply:
 class SpanTask(BoundTask):
     """Answer spans: logits [B, L, 2] and labels int32 [B, 2] for the first and last token; 0 without an answer."""
 
-    @property
-    def metric_names(self) -> tuple[str, ...]:
-        return ("loss", "exact_match", "token_f1")
+    metric_names = ("loss", "exact_match", "token_f1")
 
     def aligned(self, logits: Any, batch: Batch, *, taken: Mapping[str, Any]) -> Any:
         del taken
@@ -266,9 +250,9 @@ class SpanTask(BoundTask):
         read: dict[str, Any] = {role: inputs[f"{_PREFIX}{role}"] for role in _ROLES}
         return {**metrics.best_spans(logits, _text(inputs)), **read, "label": labels}
 
-    def metrics(self, found: Evaluated) -> dict[str, float]:
-        exact, overlap = metrics.exact_match_and_f1(found.rows)
-        return {"loss": found.mean("loss"), "exact_match": exact, "token_f1": overlap}
+    def metrics(self, evaluated: Evaluated) -> dict[str, float]:
+        exact, overlap = metrics.exact_match_and_f1(evaluated.rows)
+        return {"loss": evaluated.mean("loss"), "exact_match": exact, "token_f1": overlap}
 
 
 def _text(inputs: Mapping[str, Any]) -> Any:

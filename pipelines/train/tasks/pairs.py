@@ -10,13 +10,11 @@ rejected answers of pair i are rows 2i and 2i + 1 of one call of the model, so t
 """
 
 import dataclasses
-import functools
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import tensorflow as tf
 from keras import ops
 
 from pipelines.train.metrics import Evaluated
@@ -38,12 +36,9 @@ class PairTask(BoundTask):
 
     beta: float = 1.0
 
-    @property
-    def metric_names(self) -> tuple[str, ...]:
-        return ("loss", "accuracy", "chosen_reward", "rejected_reward", "margin")
+    metric_names = ("loss", "accuracy", "chosen_reward", "rejected_reward", "margin")
 
-    def tokens(self, manifest: Manifest) -> TokenFeatures:
-        del manifest
+    def tokens(self, _: Manifest) -> TokenFeatures:
         return _TOKENS
 
     def features(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -70,26 +65,24 @@ class PairTask(BoundTask):
             **{f"{side}_reward": weighted_sum(rewards_B2[:, at], weights) for at, side in enumerate(ANSWERS)},
         }
 
-    def metrics(self, found: Evaluated) -> dict[str, float]:
-        means = {name: found.mean(name) for name in self.metric_names[:-1]}
+    def metrics(self, evaluated: Evaluated) -> dict[str, float]:
+        means = {name: evaluated.mean(name) for name in self.metric_names[:-1]}
         return {**means, "margin": means["chosen_reward"] - means["rejected_reward"]}
 
 
 def rows_of_both(inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return features [2B, L], with alternating rows of chosen and rejected answers, from features [B, L]."""
+    """Join features [B, L] of chosen and of rejected answers to features [2B, L], with alternating rows."""
     pairs = {name: ops.stack([inputs[f"{side}_{name}"] for side in ANSWERS], axis=1) for name in _TOKENS.inputs}
     return {name: ops.reshape(values, (-1, values.shape[-1])) for name, values in pairs.items()}
 
 
 def scores(logits: Any, labels: Mapping[str, Any], weights: Mapping[str, Any]) -> Any:
-    """Return the scores of both answers, float32 [B, 2]. `logits`: [2B, L, V] for dpo, [2B, 1] for reward."""
+    """Return the scores of B pairs of answers, float32 [B, 2]. `logits`: [2B, L, V] for dpo, [2B, 1] for reward."""
     logits = ops.cast(logits, "float32")
     if len(logits.shape) == 2:
         return ops.reshape(logits, (-1, 2))
-    labels_BL, weights_BL = (
-        ops.reshape(ops.stack([values[side] for side in ANSWERS], axis=1), logits.shape[:2])
-        for values in (labels, weights)
-    )
+    both = [ops.stack([values[side] for side in ANSWERS], axis=1) for values in (labels, weights)]
+    labels_BL, weights_BL = (ops.reshape(values, logits.shape[:2]) for values in both)
     losses_BL = ops.sparse_categorical_crossentropy(labels_BL, logits, from_logits=True)
     return ops.reshape(-ops.sum(ops.where(weights_BL > 0, ops.multiply(losses_BL, weights_BL), 0.0), axis=1), (-1, 2))
 
@@ -105,24 +98,22 @@ def _with_margin(manifest: Manifest, tokens: TokenFeatures) -> Apply:
             "number per pair",
             remedy="build the dataset without this column, or with a column of numbers",
         )
-    return functools.partial(_labels_with_margin, pairs=pairs.apply)
 
+    def apply(features: Features, operations: Any) -> Result:
+        inputs, labels, weights = pairs.apply(features, operations)
+        return inputs, {**labels, MARGIN: operations.floats(features[MARGIN])}, weights
 
-def _labels_with_margin(features: Features, operations: Any, *, pairs: Apply) -> Result:
-    inputs, labels, weights = pairs(features, operations)
-    return inputs, {**labels, MARGIN: operations.floats(features[MARGIN])}, weights
+    return apply
 
 
 class PairPredictor(Predictor):
     """For dpo and reward: predicts the rewards of the chosen and rejected answers."""
 
     def device_features(self, features: Arrays) -> dict[str, np.ndarray]:
-        apply = objectives.preference().bind(self.manifest)
-        tensors = {name: tf.constant(values) for name, values in features.items()}
-        inputs, labels, weights = apply(tensors, seed=tf.zeros([2], tf.int64))
+        inputs, labels, weights = self.applied(objectives.preference(), features)
         flat = {f"labels/{side}": values for side, values in labels.items()}
         flat |= {f"weights/{side}": values for side, values in weights.items()}
-        return {name: values.numpy() for name, values in {**inputs, **flat}.items()}
+        return {**inputs, **flat}
 
     def outputs(self, call: Call, features: Mapping[str, Any]) -> dict[str, Any]:
         labels, weights = (

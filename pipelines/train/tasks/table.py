@@ -22,7 +22,7 @@ from tfrecord_io.shown import some
 
 
 def decoder_start(config: TrainConfig) -> StartToken:
-    """Return the decoder's start token. For --decoder-start auto: EOS for BART, padding for other models."""
+    """Return the decoder's start token. For --decoder-start auto: EOS if --model contains "bart", otherwise padding."""
     if config.decoder_start != "auto":
         return config.decoder_start
     return "eos" if "bart" in config.model.lower() else "pad"
@@ -90,7 +90,7 @@ TASKS: Mapping[Task, TaskKind] = {
 
 
 def bind(config: TrainConfig, manifest: Manifest) -> BoundTask:
-    """Bind the task to a dataset. Raises: ConfigError if dataset, task and options do not fit each other."""
+    """Bind the task of --task to a dataset. Raises: ConfigError if dataset, task and options do not fit each other."""
     kind = TASKS[config.task]
     _check_decoder_start(config, manifest)
     objective = kind.objective(config)
@@ -103,7 +103,6 @@ def bind(config: TrainConfig, manifest: Manifest) -> BoundTask:
         name=config.task,
         kind=kind,
         num_outputs=num_outputs,
-        regression=regression,
         label_smoothing=config.label_smoothing,
         objective=objective,
         **kind.settings(config),
