@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def load(*, verbose: bool, backend: Literal["tensorflow", "jax"] = "tensorflow") -> None:
-    """Import TensorFlow, and Keras with `backend`. `verbose`: show logs. Raises: ConfigError."""
+    """Import TensorFlow, and Keras with `backend`. `verbose`: show their logs. Raises: ConfigError if this fails."""
     os.environ["KERAS_BACKEND"] = backend  # before TensorFlow, which imports Keras
     try:
         tensorflow_start.load(verbose=verbose)
@@ -46,7 +46,7 @@ def load(*, verbose: bool, backend: Literal["tensorflow", "jax"] = "tensorflow")
 
 
 def opened(target: Target, config: TrainConfig | PredictConfig) -> DeviceBackend:
-    """Open the target's devices before anything else uses them. Warn on stderr if `--tpu auto` found no TPU.
+    """Open the devices of a target; call this before anything uses them. Warn on stderr if `--tpu auto` found no TPU.
 
     Raises: DeviceError if the devices cannot be reached; ConfigError if they are too few, or cannot divide a batch.
     """

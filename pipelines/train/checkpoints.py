@@ -15,11 +15,10 @@ import math
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from pipelines.train.config import TUNED
@@ -56,11 +55,11 @@ def claimed(
 ) -> Mapping[str, Any]:
     """Check that a model folder belongs to a training run, and return the identity that its run.json recorded.
 
-    If there is no run.json, return `identity` and, if `writes`, record it. Some entries may differ from the recorded
-    ones: COURSE (--steps, --warmup), the STAGES of a mixture after the last checkpoint and, with `may_change`, the
-    options in TUNED. Then run.json is replaced (if `writes`), but the returned identity has the earlier COURSE.
-
-    Raises: FingerprintMismatchError if the folder contains another training run; OutputError if it is unusable.
+    `identity`: entries that identify the training run, by name. If there is no run.json, return `identity` and, if
+    `writes`, record it. Some entries may differ from the recorded ones: COURSE (--steps, --warmup), the STAGES of a
+    mixture after the last checkpoint and, with `may_change`, the options in TUNED. Then run.json is replaced (if
+    `writes`), but the returned identity has the earlier COURSE. Raises: FingerprintMismatchError if the folder contains
+    another training run; OutputError if it is unusable.
     """
     folder = model_dir.rstrip("/")
     with usable(folder):
@@ -106,7 +105,7 @@ def claimed(
 
 @contextlib.contextmanager
 def locked(model_dir: str) -> Iterator[None]:
-    """Lock a local model folder during the context. Raises: OutputError if another training run has the lock."""
+    """Lock a local model folder during the `with` statement. Raises: OutputError if another run has the lock."""
     with contextlib.ExitStack() as stack:
         if "://" not in model_dir:
             with usable(model_dir):
@@ -136,23 +135,23 @@ class Saves(abc.ABC):
     @property
     @abc.abstractmethod
     def steps(self) -> list[int]:
-        """Steps at which all complete checkpoints were written, ascending."""
+        """Steps of all complete checkpoints in the folder, ascending."""
 
     @abc.abstractmethod
     def save(self) -> None:
-        """Write a checkpoint of the current step; delete others of this and later steps. Raises: OutputError."""
+        """Write a checkpoint of the learner's step; delete others of this and later steps. Raises: OutputError."""
 
     @abc.abstractmethod
     def load(self, step: int) -> None:
-        """Load the checkpoint of a step into the learner. Raises: OutputError if damaged or of another model."""
+        """Load the checkpoint of a step into the learner. Raises: OutputError if it is damaged or of another model."""
 
     def close(self) -> None:  # noqa: B027 - `save` may wait
         """Wait until all checkpoints are written."""
 
     def restore(self, *, note: Callable[[str], None]) -> int:
-        """Load the newest readable checkpoint and return its step, or 0 if there are none.
+        """Load the newest readable checkpoint and return its step, or 0 if the folder has no checkpoints.
 
-        `note` gets a warning for each damaged one. Raises: OutputError if all are damaged.
+        `note` is called with a warning for each damaged one. Raises: OutputError if all are damaged.
         """
         oldest, *later = self.steps or [0]
         for step in reversed(later):
@@ -189,7 +188,7 @@ def read_json(path: str) -> Any:
 
 
 def write_json(folder: str, name: str, document: Any) -> None:
-    """Write a JSON file atomically to a folder, which is created if needed. Raises: OutputError."""
+    """Write a JSON file atomically to a folder, which is created if necessary. Raises: OutputError."""
     with usable(folder):
         tf.io.gfile.makedirs(folder)
         path = f"{folder.rstrip('/')}/{name}"
@@ -204,7 +203,7 @@ def as_json(metrics: Mapping[str, float]) -> dict[str, float | None]:
 
 
 def require_savable(model: keras.Model, *, model_name: str) -> None:
-    """Check that Keras can save the model's layers. Raises: ConfigError."""
+    """Check that Keras can save a model's layers. `model_name`: the value of --model. Raises: ConfigError."""
     try:
         json.dumps(keras.saving.serialize_keras_object(model))
     except Exception as error:  # from get_config of any layer
@@ -214,35 +213,24 @@ def require_savable(model: keras.Model, *, model_name: str) -> None:
         ) from error
 
 
-def save_model(model: Any, model_dir: str) -> tuple[str, str]:
-    """Write model.keras and model.weights.h5 to a model folder; return their paths. Raises: OutputError."""
-    names = ("model.keras", "model.weights.h5")
-    targets = [f"{model_dir.rstrip('/')}/{name}" for name in names]
+def save_model(model: Any, model_dir: str, *names: str) -> list[str]:
+    """Write files with a model to its folder, and return their paths. Raises: OutputError.
+
+    `names`: of the files; FILE.keras has the model's layers and weights, FILE.weights.h5 only its weights.
+    """
+    paths = [f"{model_dir.rstrip('/')}/{name}" for name in names]
     with tempfile.TemporaryDirectory() as folder:
-        # Keras writes only local files.
-        copies = [os.path.join(folder, name) for name in names]
-        model.save(copies[0])
-        model.save_weights(copies[1])
+        copies = [os.path.join(folder, name) for name in names]  # Keras writes only local files
+        for copy in copies:
+            (model.save if copy.endswith(".keras") else model.save_weights)(copy)
         with usable(model_dir):
-            for local, target in zip(copies, targets, strict=True):
-                put(local, target)
-    return targets[0], targets[1]
-
-
-def save_weights(model: Any, weights: Sequence[np.ndarray], path: str) -> None:
-    """Write a .weights.h5 file with these trainable weights; the model keeps its own. Raises: OutputError."""
-    own = [np.array(variable.value) for variable in model.trainable_variables]
-    with tempfile.TemporaryDirectory() as folder, usable(os.path.dirname(path)):
-        for values in (weights, own):
-            for variable, value in zip(model.trainable_variables, values, strict=True):
-                variable.assign(value)
-            if values is weights:
-                model.save_weights(local := os.path.join(folder, "reference.weights.h5"))
-        put(local, path)
+            for copy, path in zip(copies, paths, strict=True):
+                put(copy, path)
+    return paths
 
 
 def put(local: str, path: str) -> None:
-    """Copy a local file atomically to `path` on any file system. Raises: TensorFlow's OpError."""
+    """Copy a local file atomically to `path`, local or gs://. Raises: TensorFlow's OpError."""
     if "://" in path:  # uploads are atomic
         tf.io.gfile.copy(local, path, overwrite=True)
         return
@@ -270,7 +258,7 @@ def _first_line(error: BaseException) -> str:
 class History:
     """Evaluations of a training run by step, with their file in the model folder.
 
-    `metric`: the metric that ranks them. `writes`: whether this process writes the file.
+    `metric`: the metric that ranks them. `writes`: whether this process writes the file. `evaluations`: by step.
     """
 
     model_dir: str
@@ -279,7 +267,7 @@ class History:
     evaluations: dict[int, Mapping[str, float]] = dataclasses.field(default_factory=dict)
 
     def open(self, start: int) -> None:
-        """Load the evaluations up to step `start` from the file. Raises: OutputError."""
+        """Load the evaluations up to step `start`, if any, from the file. Raises: OutputError if it is damaged."""
         path = f"{self.model_dir.rstrip('/')}/{_EVALUATIONS}"
         if not start or not tf.io.gfile.exists(path):
             return
@@ -305,14 +293,14 @@ class History:
 
     @property
     def best(self) -> int | None:
-        """Step of the best evaluation, the earliest if several are equal; None if none has the metric."""
+        """Step of the best evaluation (the earliest of equal ones); None if the metric is nowhere a number."""
         values = {step: metrics.get(self.metric, math.nan) for step, metrics in self.evaluations.items()}
-        numbers = {step: value for step, value in values.items() if not math.isnan(value)}
+        steps = [step for step, value in values.items() if not math.isnan(value)]
         choose = min if self.metric in LOWER_IS_BETTER else max
-        return choose(numbers, key=lambda step: numbers[step]) if numbers else None
+        return choose(steps, key=lambda step: values[step], default=None)
 
     @property
     def since_best(self) -> int:
-        """Number of evaluations after the best one, or of all evaluations if `best` is None."""
+        """Number of evaluations after the best one; of all evaluations if `best` is None."""
         best = self.best
         return sum(best is None or step > best for step in self.evaluations)

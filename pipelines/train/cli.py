@@ -18,7 +18,7 @@ from pipelines.terminal.click_options import takes
 from pipelines.terminal.console import TwoLineErrors, errors, say
 from pipelines.train import backends, targets
 from pipelines.train import config as configs
-from pipelines.train.errors import graph_error, usual_remedies
+from pipelines.train.errors import graph_errors, usual_remedies
 from tfrecord_io.errors import ConfigError
 from tfrecord_io.ordering.global_order import GCS_BLOCK_SIZE
 from tfrecord_io.shown import some
@@ -86,11 +86,11 @@ def _train(config: configs.TrainConfig, *, as_json: bool, verbose: bool) -> dict
     target = targets.choose(config.tpu, environment=os.environ, chips_here=targets.has_tpu_chips())
     backend = targets.backend(config.backend, target) if config.preflight is None else "tensorflow"
     backends.load(verbose=verbose, backend=backend)
-    import tensorflow as tf
-
     from pipelines.train import run
 
-    try:
+    options = f"--global-batch-size {config.global_batch_size} with --model {config.model}"
+    remedy = "give --accumulate, a smaller --global-batch-size, a smaller --model or --precision bfloat16"
+    with graph_errors(data=config.data_folders, options=options, remedy=remedy):
         if config.preflight is not None:
             from pipelines.train.preflight import preflight
 
@@ -99,10 +99,6 @@ def _train(config: configs.TrainConfig, *, as_json: bool, verbose: bool) -> dict
             preflight.require_fit(result)
             return {}
         return run.train(config, as_json=as_json)
-    except tf.errors.OpError as error:
-        asked = f"--global-batch-size {config.global_batch_size} with --model {config.model}"
-        remedy = "give --accumulate, a smaller --global-batch-size, a smaller --model or --precision bfloat16"
-        raise graph_error(error, data=config.data_folders, asked=asked, remedy=remedy) from error
 
 
 @cloup.command(context_settings={"show_default": True}, short_help="Write a trained model's predictions for each row.")
@@ -137,15 +133,10 @@ def _predicted(options: dict[str, Any], *, verbose: bool) -> Any:
     config = configs.PredictConfig(**values_of(configs.PredictConfig, options))
     target = targets.choose(config.tpu, environment=os.environ, chips_here=targets.has_tpu_chips())
     backends.load(verbose=verbose, backend=targets.backend(config.backend, target))
-    import tensorflow as tf
-
     from pipelines.train.predict import predicting
 
-    try:
+    with graph_errors(data=[config.data], options=f"--batch-size {config.batch_size}", remedy="lower --batch-size"):
         rows = predicting.predict(config)
-    except tf.errors.OpError as error:
-        asked = f"--batch-size {config.batch_size}"
-        raise graph_error(error, data=[config.data], asked=asked, remedy="lower --batch-size") from error
     say(f"wrote {config.output}: {some(rows, 'row')} of split {config.split}")
     return {"path": config.output, "rows": rows}
 

@@ -37,7 +37,7 @@ _what, _place = (functools.partial(option, group=title) for title in PREDICT_GRO
 class TrainConfig:
     """Options of a training run. Raises: ConfigError if they are wrong or contradictory.
 
-    `model_dir` may be empty for a preflight. With `epochs`, `steps` is None until `sized` computes it.
+    `model_dir` may be empty for a preflight. With `epochs`, `steps` is None until `sized` computes the steps.
     """
 
     data: str | tuple[str, ...] = _data(
@@ -124,12 +124,12 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         check(self)
-        for one, other in (("steps", "epochs"), ("warmup", "warmup_ratio")):
+        for name, relative in (("steps", "epochs"), ("warmup", "warmup_ratio")):
             # --warmup 0 is the default.
-            if getattr(self, one) not in (None, 0) and getattr(self, other) is not None:
+            if getattr(self, name) not in (None, 0) and getattr(self, relative) is not None:
                 raise ConfigError(
-                    f"{_flag(one)} and {_flag(other)} are given together, expected one of them",
-                    remedy=f"leave {_flag(one)} or {_flag(other)} out",
+                    f"{_flag(name)} and {_flag(relative)} are given together, expected one of them",
+                    remedy=f"leave {_flag(name)} or {_flag(relative)} out",
                 )
         if self.steps is None and self.epochs is None:
             object.__setattr__(self, "steps", 1000)
@@ -223,7 +223,7 @@ class TrainConfig:
 
     @property
     def total_steps(self) -> int:
-        """Steps of the whole training run. With `epochs`, call `sized` first."""
+        """Steps of the whole training run. If `epochs` are given, call `sized` first."""
         assert self.steps is not None, "`sized` was called"
         return self.steps
 
@@ -244,12 +244,8 @@ class TrainConfig:
     def require_equal_parts(self, replicas: int, *, place: str = "") -> None:
         """Check that `replicas * accumulate` divides the batch. `place`: a TPU such as v3-8. Raises: ConfigError."""
         accumulate = f" with --accumulate {self.accumulate}" if self.accumulate > 1 else ""
-        _require_multiple(
-            "--global-batch-size",
-            self.global_batch_size,
-            replicas * self.accumulate,
-            devices=f"{some(replicas, 'replica')}{place and f' of {place}'}{accumulate}",
-        )
+        devices = f"{some(replicas, 'replica')}{place and f' of {place}'}{accumulate}"
+        _require_multiple("--global-batch-size", self.global_batch_size, replicas * self.accumulate, devices=devices)
 
     def require_model_dir(self) -> None:
         if not self.model_dir:

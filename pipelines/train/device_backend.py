@@ -38,9 +38,8 @@ class InputParts:
     """Number of hosts that read a batch, and number of parts of a batch (0 in TensorFlow: one per replica).
 
     Batches depend on the number of hosts, and masks on the number of parts, so a training run records both when it
-    begins. On fewer hosts, each then reads several streams; on more hosts, several read the same stream. TensorFlow's
-    strategies ask each host for its own part, so they cannot resume on another number of hosts. With --order global,
-    batches depend on neither number.
+    begins. If it resumes on fewer hosts, each reads several streams; on more hosts, several read the same stream.
+    TensorFlow cannot resume on another number of hosts. With --order global, batches depend on neither number.
     """
 
     hosts: int
@@ -49,7 +48,7 @@ class InputParts:
     def kept(self, recorded: Mapping[str, Any], *, order: str, model_dir: str) -> InputParts:
         """Return the hosts and parts to resume with. `recorded`: `hosts` and `parts` when the training run began.
 
-        Raises: FingerprintMismatchError if the present number of hosts cannot make the same batches.
+        Raises: FingerprintMismatchError if the present number of hosts, `self.hosts`, cannot make the same batches.
         """
         began = InputParts(**{name: json_fields.count(recorded[name]) for name in ("hosts", "parts")})
         if order == "global" or (began.parts % self.hosts == 0 if began.parts else began.hosts == self.hosts):
@@ -64,9 +63,9 @@ class InputParts:
         )
 
     def read(self, make: Callable[[tf.distribute.InputContext], tf.data.Dataset], *, host: int, hosts: int) -> Any:
-        """Return a dataset with this host's share of each global batch: arrays [parts / hosts, rows, ...].
+        """Return a `tf.data` dataset with one host's share of each global batch: arrays [parts / hosts, rows, ...].
 
-        `make`: input function of one stream of batches. `hosts`: present number of hosts.
+        `make`: input function of one stream of batches. `host`: number of the host, from 0, of the present `hosts`.
         """
         parts_per_stream = self.parts // self.hosts
         first, last = (self.parts // hosts * at for at in (host, host + 1))
@@ -85,7 +84,7 @@ class InputParts:
 
 
 class DeviceBackend(Protocol):
-    """Devices of a training run or prediction, and the operations on them.
+    """Devices of a training run or prediction, and the operations on them. A learner is a model in training.
 
     `hardware`: the devices in words. `is_first`: whether this process writes files and messages for all processes.
     """
@@ -97,43 +96,43 @@ class DeviceBackend(Protocol):
     peak_flops: float  # per second and device, 0 if unknown
 
     def learner(self, job: TrainingSetup) -> Learner:
-        """Build the model and its optimizer. Raises: ConfigError, as `building.build` does."""
+        """Build a training run's model and optimizer. Raises: ConfigError."""
 
     def current(self, learner: Any) -> keras.Model:
-        """Return the learner's Keras model, with the current weights."""
+        """Return the Keras model of a learner, with its current weights."""
 
     def frozen(self, learner: Any) -> list[np.ndarray]:
-        """Return the weights of the reference model, or [] if there is none."""
+        """Return the weights of a learner's reference model, or [] if it has none."""
 
     def saves(self, learner: Any, folder: str, *, keep: int) -> Saves:
-        """Open a folder for the learner's newest `keep` checkpoints."""
+        """Open a folder, local or gs://, for the newest `keep` checkpoints of a learner."""
 
     def train(self, learner: Any, feed: Feed, *, until: int, steps_per_call: int, after_call: AfterCall) -> None:
-        """Train on `feed` until step `until`, or until `after_call` returns False.
+        """Train a learner until step `until`, or until `after_call` returns False.
 
-        `after_call` is called after every `steps_per_call` steps.
+        `after_call` is called after every `steps_per_call` steps. `feed`: result of the function `feed`.
         """
 
     def evaluate(self, learner: Any, feed: Feed) -> Evaluated:
-        """Evaluate all batches of `feed`."""
+        """Evaluate a learner on all batches of `feed`, a result of the function `feed`."""
 
     def place_model(self, load: Callable[[], BuiltModel]) -> keras.Model:
-        """Return the model from `load`, placed on the devices for predictions."""
+        """Return the model that `load` makes, placed on the devices for predictions."""
 
     def predict(
         self, model: keras.Model, outputs: Callable[..., Any], *, like: Mapping[str, np.ndarray]
     ) -> Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]:
-        """Return a function that computes outputs for the features of a batch. `like`: features of such a batch.
+        """Return a function from the features of a batch to `outputs(call, features)`, computed on the devices.
 
-        `outputs(call, features)` runs on the devices, where `call` maps features to the model's logits.
+        `call` maps features to the model's logits. `like`: the features of a batch, for their shapes and dtypes.
         """
 
     def anywhere(self, here: bool) -> bool:
-        """Return whether `here` is true in any process. All processes must call this together."""
+        """Return whether `here` is true in any of the processes. All of them must call this together."""
 
 
 def built(job: TrainingSetup) -> BuiltModel:
-    """Set Keras' seed and precision, and build the model. Raises: ConfigError, as `building.build` does."""
+    """Set Keras' seed and precision, and build the model of a training run. Raises: ConfigError."""
     config = job.config
     keras.utils.set_random_seed(config.seed % 2**32)
     keras.mixed_precision.set_global_policy(
@@ -150,7 +149,7 @@ def built(job: TrainingSetup) -> BuiltModel:
 def feed(
     job: TrainingSetup, backend: DeviceBackend, data: InputFunctions, split: str, *, training: bool, start_step: int = 0
 ) -> Feed:
-    """Return the input functions of a split by row length, and the row length of each step.
+    """Return the input functions of a split of `data` by row length, and the row length of each step.
 
     For training, the batches are endless, from `start_step` on. For evaluation, every example occurs once.
     """
@@ -171,18 +170,14 @@ def feed(
 
 
 def element_specs(job: TrainingSetup, *, replicas: int) -> list[Any]:
-    """Return, for each row length, the shapes and dtypes of one replica's part of a batch."""
+    """Return, for each row length of the data, TensorSpecs of one replica's part of a batch."""
     config, context = job.config, tf.distribute.InputContext(num_replicas_in_sync=replicas)
     specs = []
     for part in setup.by_length(job.data).values():
         # The training split may lack a length that another split has.
         splits = [config.train_split, *part.splits]
         split = next(name for name in splits if name in part.splits and part.num_examples(name))
-        input_fn = part.input_fn(
-            split,
-            global_batch_size=config.global_batch_size,
-            objective=job.task.objective,
-            training=split == config.train_split,
-        )
+        options: dict[str, Any] = {"objective": job.task.objective, "training": split == config.train_split}
+        input_fn = part.input_fn(split, global_batch_size=config.global_batch_size, **options)
         specs.append(input_fn(context).element_spec)
     return specs

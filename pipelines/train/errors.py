@@ -2,44 +2,45 @@
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from tfrecord_io.errors import ConfigError, PrepError
 
 
 @contextlib.contextmanager
 def usual_remedies(command: str) -> Iterator[None]:
-    """Add a general remedy to a PrepError without one. `command`: such as train-tpu."""
+    """Add a general remedy to any PrepError without a remedy. `command`: the command, such as train-tpu."""
     try:
         yield
     except PrepError as error:
-        usual = (
-            f"`{command} --help` explains the options"
-            if isinstance(error, ConfigError)
-            else "run the same command again with --verbose, which shows where the error occurred"
-        )
+        usual = "run the same command again with --verbose, which shows where the error occurred"
+        if isinstance(error, ConfigError):
+            usual = f"`{command} --help` explains the options"
         error.remedy = error.remedy or usual
         raise
 
 
 def said(error: BaseException) -> str:
-    """Return a library's error and its type as one line of at most 300 characters."""
+    """Return the type and message of a library's error, as one line of at most 300 characters."""
     return " ".join(f"{type(error).__name__}: {error}".split())[:300]
 
 
-def graph_error(error: Any, *, data: Sequence[str], asked: str, remedy: str) -> PrepError:
-    """Convert TensorFlow's error for a failed graph to one about too little memory or damaged data.
+@contextlib.contextmanager
+def graph_errors(*, data: Sequence[str], options: str, remedy: str) -> Iterator[None]:
+    """Convert TensorFlow's error for a failed graph to a PrepError about too little memory or damaged data.
 
-    `data`: the datasets' folders. `asked`: the options that need memory. `remedy`: advice for too little memory.
+    `data`: the datasets' folders. `options`: those that need memory. `remedy`: advice for too little memory.
     """
-    words = f"{type(error).__name__}: {str(error.message).partition(chr(10))[0][:300]}"
-    # TensorFlow reports a full disk as ResourceExhausted, too.
-    if type(error).__name__ == "ResourceExhaustedError" and "No space left" not in words:
-        return PrepError(f"{asked}: out of memory ({words})", remedy=remedy)
-    return PrepError(
-        f"{' + '.join(data)}: {words}",
-        remedy=f"run `prep-tfrecords verify {data[0]}` to find damaged data; --verbose shows more of this error",
-    )
+    import tensorflow as tf
+
+    try:
+        yield
+    except tf.errors.OpError as error:
+        words = f"{type(error).__name__}: {str(error.message).partition(chr(10))[0][:300]}"
+        # TensorFlow reports a full disk as ResourceExhausted, too.
+        if isinstance(error, tf.errors.ResourceExhaustedError) and "No space left" not in words:
+            raise PrepError(f"{options}: out of memory ({words})", remedy=remedy) from error
+        advice = f"run `prep-tfrecords verify {data[0]}` to find damaged data; --verbose shows more of this error"
+        raise PrepError(f"{' + '.join(data)}: {words}", remedy=advice) from error
 
 
 class DeviceError(PrepError):

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-# Column of `Evaluated.rows` with the number of each row's dataset.
+# Array in `Evaluated.rows` with the position of each row's dataset.
 PART = "part"
-# Column of `Evaluated.rows` that is 0 on rows that only fill a batch.
+# Array in `Evaluated.rows` that is 0 on rows that only fill a batch.
 WEIGHT = "weight"
 _WAITING = 100
 LOWER_IS_BETTER = ("loss", "mae", "perplexity")
@@ -31,20 +31,20 @@ class Evaluated:
     """Results of an evaluation.
 
     `sums`: by name, float64 sums over all examples. `rows`: by name, an array with a value or vector for each example;
-    empty if the metrics need only sums.
+    empty if the task's metrics need only sums.
     """
 
     sums: Mapping[str, np.ndarray]
     rows: Mapping[str, np.ndarray]
 
     def mean(self, name: str) -> float:
-        """Return `sums[name]` divided by the sum of the weights, or NaN if all weights are 0."""
+        """Return `sums[name]` divided by the sum of the examples' weights, or NaN if all weights are 0."""
         weight = float(self.sums["weight"])
         return float(self.sums[name]) / weight if weight else math.nan
 
 
 def together(results: Sequence[Evaluated]) -> Evaluated:
-    """Merge the results of several datasets, and add the column PART to `rows`."""
+    """Merge the results of several datasets. `rows` gets the array PART, with the position of each row's dataset."""
     sums = {name: np.sum([result.sums[name] for result in results], axis=0) for name in results[0].sums}
     rows: dict[str, np.ndarray] = {}
     if results[0].rows:
@@ -57,7 +57,8 @@ def together(results: Sequence[Evaluated]) -> Evaluated:
 def collected(steps: Iterable[Any], fetch: Callable[[Any], Any]) -> Evaluated:
     """Add up the sums of an evaluation's steps, and concatenate their per-row values.
 
-    `fetch` copies the values of many steps to NumPy at once, so that the devices don't wait.
+    `steps`: for each step, its sums and rows by name, on the devices. `fetch`: copies those of many steps to NumPy at
+    once, so that the devices don't wait.
     """
     total: dict[str, Any] = {}
     parts: list[dict[str, np.ndarray]] = []
@@ -82,15 +83,11 @@ def _real_rows(parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
 
 
 def count(predicted: Any, labels: Any, weights: Any, *, num_classes: int) -> Any:
-    """Return the weights of correct, predicted and actual examples, summed by class: float32 [3, C]."""
+    """Return the weights of correct, predicted and actual examples, summed by class id: float32 [3, C]."""
     predicted, labels, weights = (ops.reshape(values, [-1]) for values in (predicted, labels, weights))
     right = ops.where(predicted == labels, weights, 0.0)
-    return ops.stack(
-        [
-            ops.segment_sum(values, classes, num_segments=num_classes)
-            for values, classes in ((right, labels), (weights, predicted), (weights, labels))
-        ]
-    )
+    pairs = ((right, labels), (weights, predicted), (weights, labels))
+    return ops.stack([ops.segment_sum(values, classes, num_segments=num_classes) for values, classes in pairs])
 
 
 def accuracy(counts: np.ndarray) -> float:
@@ -111,10 +108,10 @@ def micro_f1(counts: np.ndarray) -> float:
 
 
 def macro_f1(counts: np.ndarray) -> float:
-    """Return the mean F1 of the classes that are predicted or actual. `counts`: from `count`."""
+    """Return the mean F1 of the classes that are predicted or actual; NaN if none is. `counts`: from `count`."""
     right, predicted, actual = counts
-    seen = predicted + actual > 0
-    return float(np.mean(2 * right[seen] / (predicted + actual)[seen])) if seen.any() else math.nan
+    occurs = predicted + actual > 0
+    return float(np.mean(2 * right[occurs] / (predicted + actual)[occurs])) if occurs.any() else math.nan
 
 
 def matthews(counts: np.ndarray) -> float:
@@ -134,13 +131,12 @@ def pearson(predicted: np.ndarray, labels: np.ndarray) -> float:
     """Return Pearson's correlation, like `scipy.stats.pearsonr`, or NaN if either array is constant."""
     if len(labels) < 2:
         return math.nan
-    one, other = (values - values.mean() for values in (predicted.astype(np.float64), labels.astype(np.float64)))
-    spread = math.sqrt(float(one @ one) * float(other @ other))
-    return float(one @ other) / spread if spread else math.nan
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return float(np.corrcoef(predicted.astype(np.float64), labels.astype(np.float64))[0, 1])
 
 
 def spearman(predicted: np.ndarray, labels: np.ndarray) -> float:
-    """Return Spearman's rank correlation. Equal values share their mean rank."""
+    """Return Spearman's rank correlation. Equal values get their mean rank."""
     return pearson(_ranks(predicted), _ranks(labels))
 
 
@@ -159,8 +155,8 @@ def best_spans(logits: Any, text: Any) -> dict[str, Any]:
 
     `logits`: float32 [B, L, 2], for the first and last token of an answer. `text`: bool [B, L], true on text tokens.
 
-    Returns: `first` and `last`, positions int32 [B]; `score`, float32 [B], -inf without text; `none`, float32 [B], the
-        score of "no answer", at the first position.
+    Return `first` and `last`, positions int32 [B]; `score`, float32 [B], -inf without text; `none`, float32 [B], the
+    score of "no answer", at the first position.
     """
     start_BL, end_BL = (ops.where(text, logits[..., at], -math.inf) for at in (0, 1))
     length = logits.shape[1]
@@ -178,10 +174,11 @@ def best_spans(logits: Any, text: Any) -> dict[str, Any]:
 
 
 def exact_match_and_f1(rows: Mapping[str, np.ndarray]) -> tuple[float, float]:
-    """Return the exact match and the token F1, as means over source rows (questions). NaN without rows.
+    """Return the exact match and the token F1, as means over source rows (questions). Both are NaN without rows.
 
-    `rows`, for N windows: the results of `best_spans`; `source_row` [N]; `label` [N, 2], the answer's first and last
-    position, both 0 without an answer; `char_starts`, `char_ends` [N, L]; `part` [N], with several datasets.
+    `rows`: by name, for N windows of texts: the results of `best_spans`; `source_row` [N]; `label` [N, 2], the answer's
+    first and last position, 0 without an answer; the tokens' `char_starts`, `char_ends` [N, L]; with several datasets,
+    `part` [N].
     """
     parts = rows.get(PART, np.zeros_like(rows["source_row"]))
     keys, of_row = np.unique(np.stack([parts, rows["source_row"]], axis=1), axis=0, return_inverse=True)
@@ -190,10 +187,11 @@ def exact_match_and_f1(rows: Mapping[str, np.ndarray]) -> tuple[float, float]:
     order = np.argsort(of_row.reshape(-1), kind="stable")
     windows = np.split(order, np.flatnonzero(np.diff(of_row.reshape(-1)[order])) + 1)
     pairs = [(_predicted(rows, of_row), _labelled(rows, of_row)) for of_row in windows]
-    shares = [2 * len(one & other) / (len(one) + len(other)) if one or other else 1.0 for one, other in pairs]
-    scored = np.array([(one == other, share) for (one, other), share in zip(pairs, shares, strict=True)], np.float64)
-    exact, overlap = scored.mean(axis=0).tolist()
-    return exact, overlap
+    exact = [guess == actual for guess, actual in pairs]
+    overlap = [
+        2 * len(guess & actual) / (len(guess) + len(actual)) if guess or actual else 1.0 for guess, actual in pairs
+    ]
+    return float(np.mean(exact)), float(np.mean(overlap))
 
 
 def _predicted(rows: Mapping[str, np.ndarray], windows: np.ndarray) -> frozenset[tuple[int, int]]:

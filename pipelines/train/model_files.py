@@ -22,7 +22,7 @@ from tfrecord_io.manifest import Manifest
 from tfrecord_io.objectives.labelled import StartToken
 
 TOKENIZER = "tokenizer"
-REFERENCE = "reference.weights.h5"
+FINAL, REFERENCE = ("model.keras", "model.weights.h5"), "reference.weights.h5"
 _FILE_NAME = "model.json"
 _VERSION = 1
 
@@ -31,18 +31,14 @@ def _metrics(value: Any) -> dict[str, float]:
     return {text(name): math.nan if metric is None else float(metric) for name, metric in mapping(value).items()}
 
 
-def _manifest(value: Any) -> Manifest:
-    return manifests.parse(json.dumps(value))
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainedModel:
     """Description of a finished model: the content of model.json.
 
     pooling: how a row's states become one vector, for classify; otherwise None.
     backbone: `BuiltModel.description`; None for a user's own model.
-    manifest: of the training data, without splits.
-    metrics: evaluation of this model on `eval_split`; empty without an evaluation.
+    metrics: metrics on `eval_split`; empty without an evaluation.
+    manifest: manifest of the training data, without splits.
     """
 
     task: Task
@@ -58,7 +54,7 @@ class TrainedModel:
     steps: Count
     eval_split: str | None
     metrics: Annotated[Mapping[str, float], _metrics]
-    manifest: Annotated[Manifest, _manifest]
+    manifest: Annotated[Manifest, lambda value: manifests.parse(json.dumps(value))]
 
     @property
     def label_names(self) -> tuple[str, ...]:
@@ -67,7 +63,7 @@ class TrainedModel:
 
 
 def write(model_dir: str, model: TrainedModel) -> None:
-    """Write model.json to a model folder. Raises: OutputError."""
+    """Write the description of a finished model to its folder, as model.json. Raises: OutputError."""
     document = {field.name: getattr(model, field.name) for field in dataclasses.fields(model)}
     document |= {"version": _VERSION, "metrics": as_json(model.metrics)}
     document["manifest"] = json.loads(manifests.dump(model.manifest))
@@ -102,9 +98,9 @@ def has_tokenizer(folder: str) -> bool:
 
 
 def copy_tokenizer(folder: str, target: str) -> None:
-    """Copy the tokenizer's files from a dataset's or model's folder to the folder `target`, without subfolders.
+    """Copy the files of the tokenizer in a dataset's or model's folder to the folder `target`, without subfolders.
 
-    Raises: ReaderError if there is none, or a file is a link.
+    Raises: ReaderError if the folder has no tokenizer, or a file is a link.
     """
     source = f"{folder.rstrip('/')}/{TOKENIZER}"
     if not has_tokenizer(folder):

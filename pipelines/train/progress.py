@@ -1,8 +1,7 @@
 """Report the progress of a training run: lines for people, JSON lines for programs, scalars for TensorBoard.
 
-MFU (model FLOPs utilization) is the used share of the devices' peak rate, with FLOPs as counted by XLA. It is reported
-only with JAX on a TPU. Rates exclude the time for compiling, evaluating and saving. Scalars are buffered, because each
-write to gs:// sends the whole file.
+MFU (model FLOPs utilization), only with JAX on a TPU, is the used share of the devices' peak rate, as XLA counts
+FLOPs. Rates exclude compiling, evaluating and saving. Scalars are buffered: each write to gs:// sends the whole file.
 """
 
 import dataclasses
@@ -23,9 +22,9 @@ _BUFFERED = 10_000  # scalars of about 100 bytes
 class TrainingProgress:
     """Report the progress of a training run, and measure its rates.
 
-    `total`: steps of the whole run. `tokens_per_example`: returns a step's mean. `peak_flops`: FLOPs per second and
-    device, 0 if unknown. `speaks`: whether this process reports. `since`: step, time and FLOPs at which the measurement
-    of rates began.
+    `total`: steps of the whole run. `tokens_per_example`: returns a step's mean. `as_json`: print JSON lines, too.
+    `peak_flops`: FLOPs per second and device, 0 if unknown. `speaks`: whether this process reports. `since`: step, time
+    and FLOPs at which the measurement of rates began; None before.
     """
 
     log_dir: str
@@ -48,7 +47,7 @@ class TrainingProgress:
         self.since = (step, time.monotonic(), flops)
 
     def training(self, step: int, *, loss: float, learning_rate: float, flops: float = 0.0) -> None:
-        """Report the loss at a step, and the rates. `flops`: FLOPs of one device so far."""
+        """Report the loss and learning rate at a step, and the rates. `flops`: FLOPs of one device so far."""
         rates = self._rates(step, flops)
         self._scalars(step, "train", {"loss": loss, "learning_rate": learning_rate, **rates})
         shown = "  ".join(f"{value:,.{0 if value >= 100 else 2}f} {name}" for name, value in rates.items())

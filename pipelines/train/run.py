@@ -32,10 +32,9 @@ _NO_TOKENIZER = "warning: {} has no folder tokenizer/, which `train-tpu predict`
 def train(config: TrainConfig, *, as_json: bool = False) -> dict[str, Any]:
     """Train until `config.steps`, starting from the last checkpoint in the model folder, if any.
 
-    With a TPU or several CPU replicas, call this before anything else uses TensorFlow. Return `steps`, `model` (the
-    final model's path), and its metrics, if evaluated; {} in a process that writes no files.
-
-    Raises: StoppedError after SIGTERM or SIGINT, with the state saved; another PrepError if training fails.
+    With a TPU or several CPU replicas, call this before anything else uses TensorFlow. `as_json`: print JSON lines.
+    Return `steps`, `model` (the final model's path) and metrics, by name; {} in a process that writes no files. Raises:
+    StoppedError after SIGTERM or SIGINT, with the state saved; another PrepError if training fails.
     """
     job = jobs.check(config)
     backend = backends.opened(job.target, job.config)
@@ -45,7 +44,7 @@ def train(config: TrainConfig, *, as_json: bool = False) -> dict[str, Any]:
 
 
 def describe(job: TrainingSetup, *, built: BuiltModel, steps: int, metrics: Mapping[str, float]) -> TrainedModel:
-    """Return the description of a finished model, without the paths and row ranges of its training data."""
+    """Return the description of a model after `steps` steps, without the paths and row ranges of its training data."""
     config, manifest = job.config, job.data.manifest
     kept = {name: manifest.source[name] for name in ("kind", "name", "revision") if name in manifest.source}
     return TrainedModel(
@@ -215,14 +214,20 @@ class _Run:
         self._evaluate()
         self._saves.close()
         self._best_saves.close()
-        steps = self._learner.step
+        steps, model_dir = self._learner.step, self._config.model_dir
         self._take_best()
         model, frozen, result = self._backend.current(self._learner), self._backend.frozen(self._learner), {}
         if self._backend.is_first:
+            model_path, weights_path = checkpoints.save_model(model, model_dir, *model_files.FINAL)
             if frozen:
-                checkpoints.save_weights(model, frozen, f"{self._config.model_dir.rstrip('/')}/{model_files.REFERENCE}")
-            model_path, weights_path = checkpoints.save_model(model, self._config.model_dir)
-            self._describe()
+                for variable, value in zip(model.trainable_variables, frozen, strict=True):
+                    variable.assign(value)
+                checkpoints.save_model(model, model_dir, model_files.REFERENCE)
+            if model_files.has_tokenizer(self._data_folder):
+                with checkpoints.usable(model_dir):
+                    model_files.copy_tokenizer(self._data_folder, f"{model_dir.rstrip('/')}/{model_files.TOKENIZER}")
+            described = describe(self._job, built=self._learner.built, steps=steps, metrics=self._metrics)
+            model_files.write(model_dir, described)
             self._progress.note(f"saved {model_path} and {weights_path}")
             result = {"steps": steps, "model": model_path, **self._metrics}
         self._progress.close()
@@ -246,15 +251,6 @@ class _Run:
             f"using the best evaluation, after step {best:,}: {self._metric} {self._metrics[self._metric]:.4f}"
         )
 
-    def _describe(self) -> None:
-        model_dir = self._config.model_dir
-        if model_files.has_tokenizer(self._data_folder):
-            with checkpoints.usable(model_dir):
-                model_files.copy_tokenizer(self._data_folder, f"{model_dir.rstrip('/')}/{model_files.TOKENIZER}")
-        learner = self._learner
-        described = describe(self._job, built=learner.built, steps=learner.step, metrics=self._metrics)
-        model_files.write(model_dir, described)
-
     def _save(self) -> None:
         if self._learner.step != self._saved_at:
             self._saves.save()
@@ -275,10 +271,10 @@ class _Run:
 
     def _measured(self, split: str) -> Mapping[str, float]:
         parts = jobs.evaluated(self._data, split)
-        results = {
-            name: self._backend.evaluate(self._learner, feed(self._job, self._backend, data, split, training=False))
-            for name, data in parts.items()
-        }
+        results = {}
+        for name, data in parts.items():
+            batches = feed(self._job, self._backend, data, split, training=False)
+            results[name] = self._backend.evaluate(self._learner, batches)
         counts = {name: data.num_examples(split) for name, data in parts.items()}
         if len(results) > 1:
             results[split], counts[split] = together(list(results.values())), sum(counts.values())

@@ -29,9 +29,9 @@ from tfrecord_io.shown import some
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingSetup:
-    """Checked options, devices, data and task of a training run.
+    """Checked options, accelerator, data and task of a training run.
 
-    `eval_split`: None if nothing is evaluated. `warnings`: lines about inputs that are slow on a TPU.
+    `eval_split`: split to evaluate on; None: nothing is evaluated. `warnings`: lines about inputs that a TPU waits for.
     """
 
     config: TrainConfig
@@ -62,7 +62,7 @@ def check(config: TrainConfig) -> TrainingSetup:
 
 
 def prepared(config: TrainConfig, target: Target) -> TrainingSetup:
-    """Open the data, set the options that depend on it, and bind the task. Raises: a PrepError."""
+    """Open the data, compute the options that depend on it, and bind the task. Raises: a PrepError."""
     data = open_data(config)
     eval_split = _eval_split(config, data)
     require_labels(config, data, eval_split=eval_split)
@@ -82,28 +82,20 @@ def _unfit(job: TrainingSetup) -> list[str]:
         for data in evaluated(job.data, job.eval_split).values():
             inputs += [(part, job.eval_split, False) for part in by_length(data).values()]
     start = max(checkpoints.steps_in(f"{config.model_dir.rstrip('/')}/{checkpoints.SAVES}"), default=0)
-    findings = [
-        finding
-        for part, split, endless in inputs
-        if part.num_examples(split)
-        for finding in readiness.check_data(
-            part,
-            split,
-            global_batch_size=config.global_batch_size,
-            tpu="node" if job.target.kind == "tpu-node" else "vm",
-            num_replicas=config.replicas or 1,  # unknown before connecting to the TPU
-            objective=job.task.objective,
-            training=endless,
-            order=config.order,
-            start_step=start if endless else 0,
-        )
-    ]
+    options: dict[str, Any] = {"global_batch_size": config.global_batch_size, "order": config.order}
+    options |= {"objective": job.task.objective, "tpu": "node" if job.target.kind == "tpu-node" else "vm"}
+    options["num_replicas"] = config.replicas or 1  # unknown before connecting to the TPU
+    findings = []
+    for part, split, endless in inputs:
+        if part.num_examples(split):
+            first = start if endless else 0
+            findings += readiness.check_data(part, split, **options, training=endless, start_step=first)
     readiness.require(findings)
     return readiness.describe(dict.fromkeys(findings)).splitlines() if findings else []
 
 
 def identity(config: TrainConfig, data: InputFunctions) -> Mapping[str, Any]:
-    """Return the entries of run.json that identify the training run."""
+    """Return the entries of run.json, by name, that identify a training run."""
     # The fingerprint covers the first stage.
     stages = {str(step): list(weights) for step, weights in config.data_stages.items() if step}
     more: dict[str, Any] = {checkpoints.STAGES: stages} if stages else {}
@@ -129,7 +121,7 @@ def _eval_split(config: TrainConfig, data: InputFunctions) -> str | None:
 
 
 def open_data(config: TrainConfig) -> InputFunctions:
-    """Open the dataset, or the mixture of several datasets.
+    """Open the dataset of --data, or the mixture of several datasets.
 
     Raises: ReaderError if a dataset cannot be opened or does not fit the others; ConfigError if a mixture has buckets.
     """
@@ -145,14 +137,15 @@ def open_data(config: TrainConfig) -> InputFunctions:
             )
     named: dict[str, Data] = {}
     for data in opened:
-        count = sum(other.manifest.name == data.manifest.name for other in named.values())
-        named[f"{data.manifest.name}-{count + 1}" if count else data.manifest.name] = data
+        name = data.manifest.name
+        count = sum(earlier.manifest.name == name for earlier in named.values())
+        named[f"{name}-{count + 1}" if count else name] = data
     stages = {step: dict(zip(named, weights, strict=True)) for step, weights in config.data_stages.items()}
     return Mixture(named, stages=stages or None, temperature=config.temperature)
 
 
 def shares(job: TrainingSetup) -> Mapping[str, Mapping[str, float]]:
-    """Return `rows`, `tokens` and `epochs` of the training run by dataset of a mixture; empty without a mixture."""
+    """Return `rows`, `tokens` and `epochs` in the training run, for each dataset of a mixture; {} without a mixture."""
     if not isinstance(job.data, Mixture):
         return {}
     config = job.config
@@ -161,31 +154,27 @@ def shares(job: TrainingSetup) -> Mapping[str, Mapping[str, float]]:
 
 def datasets_of(data: InputFunctions) -> Sequence[Data]:
     """Return the datasets of a mixture, or the only dataset."""
-    if isinstance(data, Data):
-        return (data,)
-    assert isinstance(data, Mixture)
-    return tuple(data.datasets.values())
+    datasets: tuple[Any, ...] = tuple(data.datasets.values()) if isinstance(data, Mixture) else (data,)
+    return datasets
 
 
 def by_length(data: InputFunctions) -> Mapping[int, InputFunctions]:
-    """Return a dataset for each row length, ascending."""
+    """Return the part of a dataset with each row length, by length, ascending."""
     if isinstance(data, Data) and data.manifest.bucket_lengths:
         return {length: data.bucket(length) for length in data.manifest.bucket_lengths}
     return {data.manifest.row_length: data}
 
 
 def evaluated(data: InputFunctions, split: str) -> Mapping[str, Data]:
-    """Return the datasets with examples in a split, by their names in reports of evaluations."""
-    if isinstance(data, Data):
-        datasets = {split: data}
-    else:
-        assert isinstance(data, Mixture)
+    """Return the datasets with examples in a split, by their names in reports: SPLIT, or in a mixture DATASET/SPLIT."""
+    datasets: dict[str, Any] = {split: data}
+    if isinstance(data, Mixture):
         datasets = {f"{name}/{split}": part for name, part in data.datasets.items()}
     return {name: part for name, part in datasets.items() if split in part.splits and part.num_examples(split)}
 
 
 def require_split(data: InputFunctions, split: str, *, option: str, all_have_it: bool = False) -> None:
-    """Check that a dataset (with `all_have_it`, every dataset) has examples in a split. Raises: ConfigError."""
+    """Check that a dataset (`all_have_it`: every dataset of a mixture) has examples in a split. Raises: ConfigError."""
     if len(evaluated(data, split)) < (len(datasets_of(data)) if all_have_it else 1):
         raise ConfigError(
             f"{option} {split}: {data.root} has no split {split!r}, or no example in it",
@@ -198,14 +187,14 @@ def splits_of(data: InputFunctions) -> str:
 
 
 def has_labels(config: TrainConfig, data: InputFunctions, split: str) -> bool:
-    """Return whether a split has examples and, if the task is classify, any labels."""
+    """Return whether a split has examples and, if the task is classify, an example with a label."""
     shards = [part.splits[split] for part in evaluated(data, split).values()]
     needs_labels = tasks.TASKS[config.task].labels == "label"
     return any(not needs_labels or part.num_unlabelled < part.num_examples for part in shards)
 
 
 def with_num_labels(config: TrainConfig, data: InputFunctions, *, eval_split: str | None) -> TrainConfig:
-    """Return the config with `num_labels` from the range of the integer labels, if known.
+    """Return the config with `num_labels` from the range of the data's integer labels, if the range is known.
 
     Raises: ConfigError if a label is below 0, or not below --num-labels; without this option, also if labels have gaps.
     """

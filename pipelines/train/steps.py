@@ -78,7 +78,7 @@ class Learner(abc.ABC):
 
     @abc.abstractmethod
     def differentiated(self, weights: list[Any], state: list[Any], batch: Batch, total: Any) -> tuple[Any, Any, Any]:
-        """Return the loss, its gradients for `weights`, and the new state. Arguments as for `loss`."""
+        """Return the loss, its gradients for `weights`, and the new state. Arguments: as for `loss`."""
 
     @abc.abstractmethod
     def fold_in(self, seed: Any, number: Any) -> Any:
@@ -91,9 +91,9 @@ class Learner(abc.ABC):
     def gradients(
         self, weights: list[Any], state: list[Any], batch: Batch, total: Any, seed: Any
     ) -> tuple[Any, list[Any], list[Any]]:
-        """Return the loss, its gradients, and the state to keep, for this part of the global batch.
+        """Return the loss, its gradients, and the state that outlives the step, for one part of the global batch.
 
-        `total`: as for `loss`. `seed`: seed of dropout for this part and step.
+        `seed`: seed of dropout for this part and step. Other arguments: as for `loss`.
         """
         state = self._seeded(state, lambda index: self.fold_in(seed, index))
         if self._accumulate == 1:
@@ -108,7 +108,7 @@ class Learner(abc.ABC):
                 seeded[index] = value
             part = keras.tree.map_structure(lambda values: values[number], parts)
             more, changes, new = self.differentiated(weights, seeded, part, total)
-            summed = [one + other for one, other in zip(gradients, changes, strict=True)]
+            summed = [former + change for former, change in zip(gradients, changes, strict=True)]
             return loss + more, summed, [new[index] for index in self._kept]
 
         first = (ops.zeros([]), list(map(ops.zeros_like, weights)), [state[index] for index in self._kept])
@@ -121,9 +121,10 @@ class Learner(abc.ABC):
         return seeded
 
     def loss(self, weights: list[Any], state: list[Any], batch: Batch, total: Any) -> tuple[Any, list[Any]]:
-        """Return this part's share of the loss over the global batch, and the new state.
+        """Return the share of one part, `batch`, in the loss over the global batch, and the new state.
 
-        `total`: sum of the weights of all labels in the global batch.
+        `weights`, `state`: values of the model's trainable and other variables. `total`: sum of the weights of all
+        labels in the global batch.
         """
         _, labels, example_weights = batch
         example_weights = self.task.weights(labels, example_weights)
@@ -134,7 +135,7 @@ class Learner(abc.ABC):
         return loss + sum(ops.cast(penalty, "float32") for penalty in penalties) / self._shares, new_state
 
     def sums(self, weights: list[Any], state: list[Any], batch: Batch) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the sums of a batch and the values of each row, both by name, for the task's metrics."""
+        """Return a batch's sums and values of each row, both by name, for the task's metrics. Arguments: see `loss`."""
         inputs, labels, example_weights = batch
         logits, _, _ = self._called(weights, state, batch, training=False)
         example_weights = self.task.weights(labels, example_weights)
@@ -157,9 +158,9 @@ class Learner(abc.ABC):
 
 
 def answering(model: keras.Model, outputs: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a pure function of (weights, state, features) that returns `outputs(call, features)`.
+    """Return a pure function from (weights, state, features) to `outputs(call, features)`.
 
-    `call` maps features to the logits of the model with these weights.
+    `call` maps features to the model's logits, with these values of its trainable and other variables.
     """
 
     def pure(weights: Any, state: Any, features: Mapping[str, Any]) -> Any:
@@ -179,7 +180,7 @@ def is_decayed(variable: Any) -> bool:
 class AdamW:
     """The AdamW optimizer. The caller keeps its state.
 
-    `rate`: the learning rate after the warm-up. `decayed`: for each weight, whether weight `decay` applies.
+    `rate`: the learning rate after the warm-up. `decayed`: for each weight array, whether weight `decay` applies.
     """
 
     rate: float
@@ -194,7 +195,7 @@ class AdamW:
     epsilon: float = 1e-8
 
     def learning_rate(self, step: Any) -> Any:
-        """Return a step's learning rate: linear warm-up to `rate`, then constant, or a linear or cosine decay to 0."""
+        """Return a step's learning rate: linear warm-up to `rate`, then constant, or linear or cosine decay to 0."""
         done = ops.cast(step, "float32")
         rising = (done + 1.0) / (self.warmup + 1.0)
         share = ops.clip((done - self.warmup) / max(1, self.steps - self.warmup), 0.0, 1.0)

@@ -27,9 +27,9 @@ _NONE_FOUND = "no TPU found"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Target:
-    """The chosen accelerator. Its kind is "host" for this machine's GPUs or CPU.
+    """The chosen accelerator: a TPU Node on another machine, a TPU VM (this machine), or this host's GPUs or CPU.
 
-    `address`: name or address of a TPU Node. `chosen_by`: the option or variable that chose it.
+    `address`: name or address of a TPU Node. `chosen_by`: the option or environment variable that chose it.
     """
 
     kind: Kind
@@ -45,9 +45,9 @@ class Target:
 
 
 def choose(tpu: str, *, environment: Mapping[str, str], chips_here: bool) -> Target:
-    """Return the accelerator for a value of --tpu. With "auto", environment variables may name it.
+    """Return the accelerator for `tpu`, a value of --tpu. With "auto", a variable of `environment` may name it.
 
-    `chips_here`: result of `has_tpu_chips`. Raises: ConfigError.
+    `chips_here`: whether this machine has TPU chips. Raises: ConfigError if the value is malformed.
     """
     if tpu == "none":
         return Target(kind="host", chosen_by="--tpu none")
@@ -68,15 +68,15 @@ def choose(tpu: str, *, environment: Mapping[str, str], chips_here: bool) -> Tar
     return Target(kind="host", chosen_by=_NONE_FOUND)
 
 
-def backend(asked: Backend, target: Target) -> Literal["tensorflow", "jax"]:
-    """Return the backend for the value `asked` of --backend. Raises: ConfigError for JAX with a TPU Node."""
-    if asked == "jax" and target.kind == "tpu-node":
+def backend(option: Backend, target: Target) -> Literal["tensorflow", "jax"]:
+    """Return the backend for `option`, a value of --backend. Raises: ConfigError for JAX with a TPU Node."""
+    if option == "jax" and target.kind == "tpu-node":
         raise ConfigError(
             f"--backend jax with a TPU Node ({target.address}), expected a TPU in this machine",
             remedy="leave --backend out, or train on a TPU VM with --tpu local",
         )
-    if asked != "auto":
-        return asked
+    if option != "auto":
+        return option
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         importlib.metadata.distribution("tensorflow-tpu")  # without it, TensorFlow finds no TPU
         return "tensorflow"
@@ -85,15 +85,12 @@ def backend(asked: Backend, target: Target) -> Literal["tensorflow", "jax"]:
 
 
 def hardware(platform: str, count: int) -> str:
-    """Describe `count` devices in words. `platform`: their name in TensorFlow or JAX, such as cpu."""
+    """Describe `count` devices in words, such as "2 GPUs". `platform`: their type in TensorFlow or JAX, such as cpu."""
     return {"cpu": "the CPU", "tpu": "a TPU"}.get(platform.lower()) or some(count, "GPU")
 
 
 def missed_tpu(target: Target, instead: str) -> tuple[str, ...]:
-    """Return the two lines of a warning if --tpu auto found no TPU, else ().
-
-    `instead`: the consequence, such as "training on the CPU".
-    """
+    """Return the two lines of a warning if --tpu auto found no TPU, else (). `instead`: such as training on the CPU."""
     if target.chosen_by != _NONE_FOUND:
         return ()
     return (
@@ -103,7 +100,7 @@ def missed_tpu(target: Target, instead: str) -> tuple[str, ...]:
 
 
 def place(target: Target, hardware: str) -> str:
-    """Describe the devices in words, with the option or variable that chose them."""
+    """Describe the devices, with the option or variable that chose them. `hardware`: a host's devices in words."""
     return str(target) if target.is_tpu else f"{hardware} ({target.chosen_by})"
 
 
@@ -115,7 +112,7 @@ def has_tpu_chips() -> bool:
 
 
 def require_reachable_path(target: Target, *, option: str, path: str) -> None:
-    """Check that the target can open a path; a TPU Node opens only gs:// paths. Raises: ConfigError."""
+    """Check that the target can open the path of an option. A TPU Node opens only gs://. Raises: ConfigError."""
     if target.kind == "tpu-node" and not path.startswith("gs://"):
         raise ConfigError(
             f"{option} {path} with a TPU Node ({target.address}), expected a gs:// address, since the TPU's host is "
@@ -126,7 +123,7 @@ def require_reachable_path(target: Target, *, option: str, path: str) -> None:
 
 
 def require_whole_cluster(environment: Mapping[str, str]) -> None:
-    """Check that a cluster in the environment variables is for JAX and complete. Raises: ConfigError."""
+    """Check that a cluster of processes in the environment variables is complete, and JAX's. Raises: ConfigError."""
     if environment.get(COORDINATOR):
         if missing := [name for name in CLUSTER if not environment.get(name, "").strip().isdigit()]:
             raise ConfigError(

@@ -31,7 +31,7 @@ def finished(task: str, model: str, *, data: Path | None = None, layers: int = 2
     rng = np.random.default_rng(7)
     for variable in built.model.trainable_variables:  # biases are 0 at first, scales 1: one could be left out unseen
         variable.assign(variable + rng.normal(scale=0.05, size=variable.shape))
-    save_model(built.model, str(folder))
+    save_model(built.model, str(folder), *model_files.FINAL)
     model_files.copy_tokenizer(job.data.root, str(folder / "tokenizer"))
     model_files.write(str(folder), run.describe(job, built=built, steps=8, metrics={"loss": 0.5}))
     return folder

@@ -39,7 +39,7 @@ _SPLIT = "xla_force_host_platform_device_count"
 class OrbaxSaves(Saves):
     """Checkpoints that Orbax writes in the background, in folders such as ckpt_120/.
 
-    A checkpoint contains a digest of its values, since Orbax (0.12.8) has no checksum of values.
+    A checkpoint contains the result of `digest`, since Orbax (0.12.8) has no checksum of values.
     """
 
     def __init__(self, learner: GlobalStep, folder: str, *, keep: int) -> None:
@@ -91,8 +91,8 @@ class OrbaxSaves(Saves):
 def digest(state: Any) -> jax.Array:
     """Return a checksum of all arrays in `state`, uint32 [].
 
-    It adds up, modulo 2**32, each value's bits times an odd factor that depends on the value's position. So it does not
-    depend on how arrays are divided among devices. A single flipped bit always changes it.
+    It is the sum, modulo 2**32, of each value's bits times an odd factor that depends on the value's position. So it
+    does not depend on how arrays are divided among devices. A single flipped bit always changes it.
     """
     total = jnp.uint32(0)
     for number, values in enumerate(jax.tree.leaves(state)):
@@ -130,12 +130,10 @@ class JaxBackend:
         model = learner.built.model
         whole = jax.jit(lambda values: values, out_shardings=learner.replicated)
         with _on_the_host():
-            for variables, values in (
-                (model.trainable_variables, learner.state["weights"]),
-                (model.non_trainable_variables, learner.state["others"]),
-            ):
-                for variable, value in zip(variables, values, strict=False):  # the reference's weights follow
-                    variable.assign(np.asarray(whole(value)))
+            variables = [*model.trainable_variables, *model.non_trainable_variables]
+            values = [*learner.state["weights"], *learner.state["others"]]
+            for variable, value in zip(variables, values, strict=False):  # the reference's weights follow
+                variable.assign(np.asarray(whole(value)))
         return model
 
     def frozen(self, learner: GlobalStep) -> list[np.ndarray]:

@@ -1,8 +1,7 @@
 """Training step of all devices as one program, partitioned by XLA according to the sharding of batch and state.
 
-The rows of a batch are divided equally among the devices, along the mesh's axis "batch". Sums are over the global
-batch, dropout seeds depend on (seed, step), and a dropout mask is an array over all devices. So the result does not
-depend on the number of devices.
+The rows of a batch are divided equally among the devices. Sums are over the global batch, dropout seeds depend on
+(seed, step), and a dropout mask is an array over all devices. So the result does not depend on the number of devices.
 """
 
 from typing import Any
@@ -27,7 +26,7 @@ class GlobalStep(Learner):
     step = 0
 
     def __init__(self, built: BuiltModel, job: TrainingSetup, *, mesh: Mesh, abstract: bool = False) -> None:
-        """Place the state on the mesh or, if `abstract`, keep only its shapes, to compile for another machine."""
+        """Place the model's state on a mesh or, if `abstract`, keep only its shapes, to compile for another machine."""
         super().__init__(built, job, shares=job.config.accumulate)
         seed = job.config.seed
         self._key = jax.random.fold_in(jax.random.PRNGKey(seed % 2**32), seed // 2**32)
@@ -54,7 +53,7 @@ class GlobalStep(Learner):
 
     @property
     def reference(self) -> list[Any]:
-        """Weights of the reference model, on the mesh; empty if there is none."""
+        """Weights of the reference model for dpo, on the mesh; empty for other tasks."""
         return self.state["others"][self._own :]
 
     def differentiated(self, weights: list[Any], state: list[Any], batch: Batch, total: Any) -> tuple[Any, Any, Any]:
@@ -72,7 +71,7 @@ class GlobalStep(Learner):
         return jax.lax.with_sharding_constraint(joined, NamedSharding(self._mesh, PartitionSpec(None, AXIS)))
 
     def take(self, batch: Batch) -> jax.Array:
-        """Take a step. Return the mean loss over the global batch, float32 [], without waiting for its value."""
+        """Take a training step. Return the mean loss of the global batch, float32 [], without waiting for its value."""
         program, flops = self.program(batch)
         self.state, loss = program(self.state, batch)
         self.step, self.flops = self.step + 1, self.flops + flops
@@ -83,7 +82,7 @@ class GlobalStep(Learner):
         return self._sums(self.state["weights"], self.state["others"], batch)
 
     def program(self, batch: Batch) -> tuple[Any, float]:
-        """Return the step compiled for this batch's shapes, from a cache if possible, and its FLOPs per device."""
+        """Return the training step, compiled for the batch's shapes (and cached), and its FLOPs per device."""
         shapes = tuple(array.shape for array in jax.tree.leaves(batch))
         if shapes not in self._compiled:
             compiled = self._train.lower(self.state, batch).compile()

@@ -183,11 +183,11 @@ class TensorFlowBackend:
 
         def run(batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
             parts = {name: np.split(array, self.replicas) for name, array in batch.items()}
-            features = self._strategy.experimental_distribute_values_from_function(
-                lambda context: {
-                    name: tf.constant(arrays[context.replica_id_in_sync_group]) for name, arrays in parts.items()
-                }
-            )
+
+            def own_part(context: Any) -> dict[str, tf.Tensor]:
+                return {name: tf.constant(arrays[context.replica_id_in_sync_group]) for name, arrays in parts.items()}
+
+            features = self._strategy.experimental_distribute_values_from_function(own_part)
             outputs, local = step(features), self._strategy.experimental_local_results
             return {name: np.concatenate([part.numpy() for part in local(value)]) for name, value in outputs.items()}
 
@@ -202,7 +202,7 @@ def connect(
 ) -> tf.distribute.Strategy:
     """Create the strategy for a target. Call this first, since it clears a TPU's memory and splits the CPU.
 
-    Raises: DeviceError if the TPU cannot be reached; ConfigError if it has fewer replicas.
+    Raises: DeviceError if the TPU cannot be reached; ConfigError if it does not have this number of replicas.
     """
     if target.kind == "host":
         return _host_strategy(replicas)
@@ -227,7 +227,7 @@ def connect(
 
 
 def explained(error: BaseException, *, target: str) -> DeviceError:
-    """Convert a library's error about a TPU to a DeviceError with cause and remedy."""
+    """Convert a library's error about a TPU to a DeviceError with cause and remedy. `target`: the TPU, in words."""
     words = f"{type(error).__name__}: {error}"
     cause, remedy = next((cause, remedy) for pattern, cause, remedy in _CAUSES if re.search(pattern, words))
     return DeviceError(f"{target}: {cause} ({said(error)})", remedy=remedy)

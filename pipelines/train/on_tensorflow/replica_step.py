@@ -28,7 +28,7 @@ class ReplicaStep(Learner):
     def __init__(self, built: BuiltModel, job: TrainingSetup, *, batch_specs: Sequence[Any]) -> None:
         """Create the state and trace the steps. Call this inside the strategy's scope.
 
-        `batch_specs`: from `device_backend.element_specs`.
+        `batch_specs`: result of `device_backend.element_specs`.
         """
         super().__init__(built, job, shares=tf.distribute.get_strategy().num_replicas_in_sync * job.config.accumulate)
         self._seed = job.config.seed
@@ -79,7 +79,7 @@ class ReplicaStep(Learner):
         return tf.reshape(values, [self._accumulate, rows // self._accumulate, *rest])
 
     def train(self, batch: Batch) -> tf.Tensor:
-        """Take one step, in a replica's context. Return the mean loss over the global batch, float32 []."""
+        """Take one training step, in a replica's context. Return the mean loss of the global batch, float32 []."""
         replica = tf.distribute.get_replica_context()
         counted = self.task.weights(batch[1], batch[2])
         total = replica.all_reduce(_SUM, tf.reduce_sum(counted))
@@ -100,7 +100,7 @@ class ReplicaStep(Learner):
         return loss
 
     def evaluate(self, batch: Batch) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
-        """Return the result of `sums` over all replicas. Call this in a replica's context."""
+        """Return the sums and values of each row from `sums`, over all replicas. Call this in a replica's context."""
         sums, rows = self._sums[_shapes(batch)](values_of(self._weights), values_of(self._others), _plain(batch))
         replica = tf.distribute.get_replica_context()
         sums = {name: replica.all_reduce(_SUM, value) for name, value in sums.items()}
@@ -108,9 +108,10 @@ class ReplicaStep(Learner):
 
 
 def traced_once(function: Callable[..., Any], specs: Any) -> Callable[..., Any]:
-    """Trace a function once for all replicas, because tracing is slow. `specs`: TensorSpecs of its arguments.
+    """Return a tf.function that is traced once for all replicas, because tracing is slow.
 
-    If the function captures variables, each replica traces it again, because each has its own copies.
+    `specs`: TensorSpecs of the arguments. If `function` captures variables, each replica traces it again, because each
+    has its own copies.
     """
     compiled = tf.function(function, autograph=False)
     concrete = compiled.get_concrete_function(*specs)

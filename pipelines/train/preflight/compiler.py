@@ -28,7 +28,10 @@ _FOREIGN = ("TPU_", "LIBTPU_", "JAX_", "XLA_", "CLOUD_TPU_", "MEGASCALE_", "COLA
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Compiled:
-    """The compiler's figures for a step on one device. `argument_bytes`: state and batch. `seconds`: to compile."""
+    """The TPU compiler's figures for a step on one device.
+
+    `argument_bytes`: size of state and batch. `seconds`: time of the compilation. `versions`: by package.
+    """
 
     argument_bytes: int
     memory_bytes: int
@@ -49,7 +52,7 @@ def require() -> None:
 
 
 def environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment variables of the compiler's process. `variables`: from this process."""
+    """Return the environment variables for the compiler's process. `variables`: those of this process."""
     kept = {name: value for name, value in variables.items() if not name.startswith(_FOREIGN)}
     packages = str(Path(pipelines.__path__[0]).parent)
     return {
@@ -67,10 +70,10 @@ def environment(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def compile_for(wanted: Slice, config: TrainConfig, *, seconds: float) -> Compiled | str:
-    """Compile a step for a TPU slice within `seconds`. Return the compiler's message if the step needs too much memory.
+    """Compile the training step for a TPU slice, within `seconds`. Return a message if it needs too much memory.
 
     Raises: StepError if the step cannot be compiled; ConfigError if the model does not fit the dataset; CompilerError
-        if the compiler crashes or times out.
+    if the compiler crashes or times out.
     """
     with tempfile.TemporaryDirectory(prefix="preflight-") as folder:
         request, result = Path(folder, "request.json"), Path(folder, "result.json")

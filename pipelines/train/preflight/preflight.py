@@ -41,8 +41,8 @@ Bounds = tuple[int, int | None]
 class Preflight:
     """Result of a preflight. `batch` and `bounds` are per device. Rates are upper bounds over all devices.
 
-    `shares`: result of `setup.shares`. `step`: the compiled step, or the compiler's message if the step does not fit.
-    `bounds`: None if the largest batch was not requested.
+    `shares`: result of `setup.shares`. `step`: the compiled step, or the compiler's message if it does not fit into
+    memory. `bounds`: of the largest batch; None if it was not requested.
     """
 
     slice: Slice
@@ -55,7 +55,7 @@ class Preflight:
 
     @property
     def seconds(self) -> dict[str, float]:
-        """Lower bounds for a step's time in seconds, "arithmetic" and "memory". Empty if the step does not fit."""
+        """Two lower bounds for a step's time in seconds, "arithmetic" and "memory"; empty if the step does not fit."""
         if isinstance(self.step, str):
             return {}
         chip = self.slice.generation
@@ -72,14 +72,9 @@ class Preflight:
     def examples_per_s(self) -> float | None:
         return self.steps_per_s and self.steps_per_s * self.batch * self.slice.replicas
 
-    @property
-    def hours(self) -> float | None:
-        """Lower bound for the hours of the whole training run; None if the step does not fit."""
-        return self.steps_per_s and self.config.total_steps / self.steps_per_s / 3600
-
 
 def run_preflight(config: TrainConfig, *, say: Callable[[str], None]) -> Preflight:
-    """Run the preflight for the TPU slice named by `config.preflight`. `say` gets lines about its progress.
+    """Run a preflight for the TPU slice that `config.preflight` names. `say` is called with lines about its progress.
 
     Raises: ConfigError or ReaderError if options or data do not fit; the errors of `compile_for`.
     """
@@ -111,12 +106,9 @@ def run_preflight(config: TrainConfig, *, say: Callable[[str], None]) -> Preflig
     batch, bounds = job.config.global_batch_size // wanted.replicas, None
     step = compiled(batch)
     if config.largest_batch:  # try only multiples of `accumulate`
-        fits, too_large = largest(
-            memory_of,
-            known={batch // parts: step.memory_bytes if isinstance(step, Compiled) else None},
-            fixed_bytes=step.argument_bytes if isinstance(step, Compiled) else 0,
-            limit_bytes=wanted.generation.replica_bytes,
-        )
+        memory, fixed = (step.memory_bytes, step.argument_bytes) if isinstance(step, Compiled) else (None, 0)
+        limit = wanted.generation.replica_bytes
+        fits, too_large = largest(memory_of, known={batch // parts: memory}, fixed_bytes=fixed, limit_bytes=limit)
         bounds = fits * parts, too_large and too_large * parts
     return Preflight(
         slice=wanted,
@@ -130,7 +122,7 @@ def run_preflight(config: TrainConfig, *, say: Callable[[str], None]) -> Preflig
 
 
 def checked(config: TrainConfig, wanted: Slice) -> TrainingSetup:
-    """Check options and data as the trainer does, but without a TPU or a model folder."""
+    """Check options and data as the trainer does, but without a TPU. Return the setup for the data's longest rows."""
     config.require_equal_parts(wanted.replicas, place=wanted.name)
     job = setup.prepared(config, Target(kind="tpu-vm", chosen_by="--preflight"))
     *_, longest = setup.by_length(job.data).values()  # which needs the most memory
@@ -138,7 +130,7 @@ def checked(config: TrainConfig, wanted: Slice) -> TrainingSetup:
 
 
 def require_fit(result: Preflight) -> None:
-    """Check that the step fits into a replica's memory. Raises: UnfitError."""
+    """Check that the step of a preflight fits into a replica's memory. Raises: UnfitError."""
     if isinstance(result.step, Compiled):
         return
     replicas, (fits, _) = result.slice.replicas, result.bounds or (0, None)
@@ -154,9 +146,9 @@ def require_fit(result: Preflight) -> None:
 def largest(
     memory_of: Callable[[int], int | None], *, known: Mapping[int, int | None], fixed_bytes: int, limit_bytes: int
 ) -> Bounds:
-    """Find the largest batch that fits and the smallest that does not, in at most 4 more compilations.
+    """Find the largest batch that fits and the smallest that does not, with at most 4 calls of `memory_of`.
 
-    `memory_of` returns the bytes that a batch needs, or None if it does not fit. `known`: earlier results, by batch.
+    `memory_of`: returns the bytes that a batch needs, or None if it does not fit. `known`: earlier results, by batch.
     `fixed_bytes`: estimate of the bytes that do not grow with the batch. `limit_bytes`: a replica's memory.
     """
     memory = dict(known)
@@ -193,7 +185,7 @@ def _rounded(batch: int) -> int:
 
 
 def report(result: Preflight, *, as_programs: bool) -> None:
-    """Print the result as a table on stderr and, if `as_programs`, also as a JSON object on stdout."""
+    """Print the result of a preflight as a table on stderr and, if `as_programs`, also as JSON on stdout."""
     config = result.config
     title = f"{config.model}, {config.task}, {config.precision}, rows of {result.row_length}, on {result.slice.name}"
     tables.console().print(tables.table("what", "value", rows=_rows(result), title=title, show_header=False))
@@ -202,7 +194,7 @@ def report(result: Preflight, *, as_programs: bool) -> None:
 
 
 def as_json(result: Preflight) -> dict[str, Any]:
-    """Return the result as a JSON object, with None for unknown values."""
+    """Return the result of a preflight as a JSON object, with None for unknown values."""
     step, seconds, (fits, too_large) = result.step, result.seconds, result.bounds or (None, None)
     compiled = step if isinstance(step, Compiled) else None
     return {
@@ -223,7 +215,7 @@ def as_json(result: Preflight) -> dict[str, Any]:
         "bound": max(seconds, key=lambda name: seconds[name]) if seconds else None,
         "most_steps_per_s": result.steps_per_s,
         "most_examples_per_s": result.examples_per_s,
-        "least_hours": result.hours,
+        "least_hours": result.steps_per_s and result.config.total_steps / result.steps_per_s / 3600,
         "largest_batch_per_replica": fits,
         "smallest_batch_too_large": too_large,
         "compile_seconds": compiled and compiled.seconds,
@@ -233,19 +225,16 @@ def as_json(result: Preflight) -> dict[str, Any]:
 
 def _rows(result: Preflight) -> list[tuple[str, str]]:
     wanted, step, seconds, rate = result.slice, result.step, result.seconds, result.steps_per_s
+    total = result.config.total_steps
     memory = f"{wanted.generation.replica_bytes / _GIB:.0f} GiB"
     rows = [
         ("slice", f"{some(wanted.chips, 'chip')}, {some(wanted.replicas, 'replica')}"),
         ("batch", f"{result.config.global_batch_size:,} in total, {result.batch:,} per replica"),
         ("compiles", "yes"),
     ]
-    rows += [
-        (
-            name,
-            f"{some(int(share['rows']), 'row')}, {some(int(share['tokens']), 'token')}, {share['epochs']:.2f} epochs",
-        )
-        for name, share in result.shares.items()
-    ]
+    for name, share in result.shares.items():
+        size = f"{some(int(share['rows']), 'row')}, {some(int(share['tokens']), 'token')}"
+        rows.append((name, f"{size}, {share['epochs']:.2f} epochs"))
     if isinstance(step, Compiled) and rate is not None:
         used, share = step.memory_bytes / _GIB, step.memory_bytes / wanted.generation.replica_bytes
         versions = ", ".join(f"{name} {version}" for name, version in step.versions.items())
@@ -255,10 +244,7 @@ def _rows(result: Preflight) -> list[tuple[str, str]]:
             ("work per step", f"{step.flops / 1e9:,.1f} GFLOP, {step.traffic_bytes / 1e9:,.2f} GB of memory traffic"),
             ("step at best", f"{1e3 / rate:,.2f} ms, bound by {max(seconds, key=lambda name: seconds[name])} ({both})"),
             ("rate at best", f"{rate:,.1f} steps/s, {result.examples_per_s:,.0f} examples/s"),
-            (
-                "run at best",
-                f"{some(result.config.total_steps, 'step')} in {duration(result.config.total_steps / rate)}",
-            ),
+            ("run at best", f"{some(total, 'step')} in {duration(total / rate)}"),
             ("compiler", f"{versions}, in {duration(step.seconds)}"),
         ]
     else:

@@ -92,7 +92,7 @@ class Slice:
 
     @property
     def layout(self) -> dict[str, Any]:
-        """Further options for libtpu's grid: a v4 chip's two cores work as one; a single chip is a host by itself."""
+        """More options of libtpu for the grid: a v4 chip's two cores work as one; a single chip is a host by itself."""
         single = {"chips_per_host_bounds": [1, 1, 1]} if self.chips == 1 else {}
         return {"chip_config_name": "megacore", **single} if self.generation.name == "v4" else single
 
@@ -104,11 +104,8 @@ def parse(name: str) -> Slice:
         wanted = "v5e" if matched[1] == "v5litepod" else matched[1]
         generation = GENERATIONS.get(wanted)
         if generation is not None and matched[2] in generation.sizes.split():
-            return Slice(
-                name=f"{wanted}-{matched[2]}",
-                generation=generation,
-                replicas=int(matched[2]) // generation.named_per_replica,
-            )
+            replicas = int(matched[2]) // generation.named_per_replica
+            return Slice(name=f"{wanted}-{matched[2]}", generation=generation, replicas=replicas)
     known = "; ".join(f"{generation.name}-N (N: {generation.sizes})" for generation in GENERATIONS.values())
     raise ConfigError(
         f"--preflight {name!r}, expected the name of a TPU: {known}",
