@@ -134,7 +134,9 @@ def _unwritable(output: str, error: Any) -> OutputError:
 def _card(trained: TrainedModel, *, kind: str) -> str:
     manifest, facts = trained.manifest, trained.manifest.tokenizer
     revision = manifest.source.get("revision")
-    rows = [
+    task, names = TASKS[trained.task], trained.label_names
+    more = f" … ({len(names):,} in all)" if len(names) > _MOST_LABELS else ""
+    rows: list[tuple[str, str | None]] = [
         ("task", trained.task + (", a number" if trained.regression else "")),
         ("architecture", trained.model),
         ("data", f"{manifest.name}" + (f", revision {revision}" if revision else "")),
@@ -143,18 +145,12 @@ def _card(trained: TrainedModel, *, kind: str) -> str:
         ("tokens in a row", f"{manifest.row_length:,}, padded on the {facts.padding_side}"),
         ("steps", f"{trained.steps:,}"),
         ("precision", trained.precision),
+        ("pooling", trained.pooling),
+        ("mask probability", f"{trained.mask_probability:g}" if task.head == "masked" else None),
+        ("labels", ", ".join(names[:_MOST_LABELS]) + more if task.labels and not trained.regression else None),
+        *((f"{name} on {trained.eval_split}", f"{value:.6g}") for name, value in trained.metrics.items()),
     ]
-    if trained.pooling is not None:
-        rows.append(("pooling", trained.pooling))
-    if TASKS[trained.task].head == "masked":
-        rows.append(("mask probability", f"{trained.mask_probability:g}"))
-    if TASKS[trained.task].labels and not trained.regression:
-        names = trained.label_names
-        more = f" … ({len(names):,} in all)" if len(names) > _MOST_LABELS else ""
-        rows.append(("labels", ", ".join(names[:_MOST_LABELS]) + more))
-    rows += [(f"{name} on {trained.eval_split}", f"{value:.6g}") for name, value in trained.metrics.items()]
-    table = "\n".join(f"| {_cell(name)} | {_cell(value)} |" for name, value in rows)
-    task = TASKS[trained.task]
+    table = "\n".join(f"| {_cell(name)} | {_cell(value)} |" for name, value in rows if value is not None)
     name = f"AutoModelFor{task.auto_class}" if task.auto_class else "AutoModel"
     tag = f"pipeline_tag: {task.hub_task}\n" if task.hub_task else ""
     header = f"---\nlibrary_name: {'transformers' if kind == 'transformers' else 'keras'}\n{tag}---\n"

@@ -97,7 +97,7 @@ def keras_hub(name: str) -> Any:
 
 
 def make(config: TrainConfig, manifest: Manifest) -> tuple[Any, Checkpoint | None]:
-    """Build the backbone that --model names. Return it and its checkpoint, if any. Raises: ConfigError."""
+    """Build the backbone for --model. Return it, and its checkpoint of transformers or None. Raises: ConfigError."""
     # Keras mistakes the mask argument of T5's attention for a mask of its inputs.
     warnings.filterwarnings("ignore", message=r"Layer '\w+' \(of type T5MultiHeadAttention\) was passed an input")
     is_new = config.model in FROM_SCRATCH

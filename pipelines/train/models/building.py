@@ -104,7 +104,7 @@ def _architecture(built: BuiltModel) -> dict[str, Any]:
 def build_again(
     backbone: Mapping[str, Any], manifest: Manifest, task: BoundTask, *, pooling: Pooling | None
 ) -> BuiltModel:
-    """Rebuild a model, with random weights, from its `BuiltModel.description`. Raises: ConfigError."""
+    """Rebuild a model, with random weights, from `backbone`, its `BuiltModel.description`. Raises: ConfigError."""
     name = str(backbone["class"])
     hub_class = getattr(backbones.keras_hub(name).models, name, None)
     if hub_class is None or not name.endswith("Backbone"):

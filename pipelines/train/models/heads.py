@@ -44,7 +44,7 @@ def inputs_of(manifest: Manifest, task: BoundTask) -> dict[str, Any]:
 def with_head(
     backbone: Any, manifest: Manifest, task: BoundTask, *, pooling: Pooling, has_bias: bool = False
 ) -> keras.Model:
-    """Add the task's head to a backbone. `has_bias`: whether the output layer for mlm has a bias."""
+    """Return a backbone with the task's head. `has_bias`: whether the output layer for mlm has a bias."""
     inputs = inputs_of(manifest, task)
     tokens = task.tokens(manifest)
     core, feeds = _fed(backbone, manifest, inputs, tokens)

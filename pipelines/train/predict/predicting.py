@@ -131,8 +131,7 @@ def _beside(features: Mapping[str, np.ndarray], manifest: Manifest, *, taken: Co
     columns = {}
     for feature in (manifest.schema[name] for name in manifest.schema.of_bytes):
         kind = pa.string() if feature.dtype == "string" else pa.binary()
-        is_taken = feature.name in (*taken, *_ROW_COLUMNS)
-        name = f"kept_{feature.name}" if is_taken else feature.name
+        name = f"kept_{feature.name}" if feature.name in (*taken, *_ROW_COLUMNS) else feature.name
         columns[name] = pa.array(features[feature.name], pa.binary()).cast(kind)
     row, ends = (manifest.schema.with_role(role) for role in ("source_row", "char_ends"))
     if row is not None:

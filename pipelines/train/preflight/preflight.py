@@ -42,7 +42,7 @@ class Preflight:
     """Result of a preflight. `batch` and `bounds` are per device. Rates are upper bounds over all devices.
 
     `shares`: result of `setup.shares`. `step`: the compiled step, or the compiler's message if it does not fit into
-    memory. `bounds`: of the largest batch; None if it was not requested.
+    memory. `bounds`: result of `largest`; None if it was not requested.
     """
 
     slice: Slice
@@ -232,9 +232,9 @@ def _rows(result: Preflight) -> list[tuple[str, str]]:
         ("batch", f"{result.config.global_batch_size:,} in total, {result.batch:,} per replica"),
         ("compiles", "yes"),
     ]
-    for name, share in result.shares.items():
-        size = f"{some(int(share['rows']), 'row')}, {some(int(share['tokens']), 'token')}"
-        rows.append((name, f"{size}, {share['epochs']:.2f} epochs"))
+    for name, part in result.shares.items():
+        size = f"{some(int(part['rows']), 'row')}, {some(int(part['tokens']), 'token')}"
+        rows.append((name, f"{size}, {part['epochs']:.2f} epochs"))
     if isinstance(step, Compiled) and rate is not None:
         used, share = step.memory_bytes / _GIB, step.memory_bytes / wanted.generation.replica_bytes
         versions = ", ".join(f"{name} {version}" for name, version in step.versions.items())
