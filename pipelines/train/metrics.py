@@ -4,9 +4,6 @@ The devices add up losses and counts. The host computes metrics from these sums 
 
 Classification metrics equal scikit-learn's, regression metrics SciPy's. Regression metrics use all pairs in float64,
 because sums of squares in float32 have no correct digit for labels such as years.
-
-If a question's text has several windows, its answer is the best of all windows, or none if "no answer" scores at least
-as high in every window (BERT, arXiv:1810.04805, section 4.3).
 """
 
 import dataclasses
@@ -176,9 +173,10 @@ def best_spans(logits: Any, text: Any) -> dict[str, Any]:
 def exact_match_and_f1(rows: Mapping[str, np.ndarray]) -> tuple[float, float]:
     """Return the exact match and the token F1, as means over source rows (questions). Both are NaN without rows.
 
-    `rows`: by name, for N windows of texts: the results of `best_spans`; `source_row` [N]; `label` [N, 2], the answer's
-    first and last position, 0 without an answer; the tokens' `char_starts`, `char_ends` [N, L]; with several datasets,
-    `part` [N].
+    A question's answer is the best of all windows, or none if "no answer" scores at least as high in every window
+    (BERT, arXiv:1810.04805, section 4.3). `rows`: by name, for N windows: the results of `best_spans`; `source_row`
+    [N]; `label` [N, 2], the answer's first and last position, 0 without an answer; the tokens' `char_starts`,
+    `char_ends` [N, L]; with several datasets, `part` [N].
     """
     parts = rows.get(PART, np.zeros_like(rows["source_row"]))
     keys, of_row = np.unique(np.stack([parts, rows["source_row"]], axis=1), axis=0, return_inverse=True)
