@@ -119,7 +119,7 @@ def figures(num_bytes: int) -> dict[str, float]:
         "manifest.json, MB": len(text) / 1e6,
         "manifest.json: open, CPU s": time.process_time() - began,
         "requests to the Hub for the source's rows, a shard": requests / plan.num_shards,
-        "requests to write, a shard (file, index, receipt)": 3,
+        "files written, a shard (file, index, receipt)": 3,
         "the Hub's limit for one address, minutes": requests / HUB_REQUESTS_A_SECOND / 60,
         **{
             f"tokenize and write, {cores:,} cores, minutes": num_bytes / CORE_BYTES / cores / 60

@@ -346,6 +346,11 @@ CASES: dict[str, Case] = {
         ["a"] * 12 + ["b"],
         said="Float value 1.500000 was truncated converting to int64; reading the source again",
     ),
+    "fractions-in-a-later-file": refused(
+        {"train-1.jsonl": '{"text": "a", "n": 1}\n', "train-2.jsonl": '{"text": "b", "n": 1.5}\n'},
+        "train-2.jsonl.*Float value 1.500000 was truncated",
+        "if files have different types, convert them to the same types",
+    ),
     "pandas-json": refused(
         {"train.json": '{"text": {"0": "a", "1": "b"}}'},
         "column 'text' holds struct<",

@@ -16,7 +16,6 @@ from safetensors.numpy import save_file
 from pipelines.train.model_files import TrainedModel
 from pipelines.train.models import BuiltModel, backbones
 from pipelines.train.tasks import TASKS
-from tfrecord_io.errors import ConfigError
 
 # Names in transformers for the layers of KerasHub's backbone and blocks. A dense kernel is [in, out] in Keras, with
 # attention heads as a separate dimension, and [out, in] in transformers.
@@ -43,15 +42,7 @@ _PARTS = {"kernel": "weight", "gamma": "weight", "bias": "bias", "beta": "bias"}
 
 
 def write(built: BuiltModel, trained: TrainedModel, folder: Path) -> None:
-    """Write config.json and model.safetensors to a folder. Raises: ConfigError if transformers lacks such a model."""
-    side = trained.manifest.tokenizer.padding_side
-    if TASKS[trained.task].head == "rows" and (trained.pooling != "first" or side != "right"):
-        training = f"pooling {trained.pooling}" if side == "right" else "rows padded on the left"
-        raise ConfigError(
-            f"--format transformers with BERT trained for classify with {training}: BertForSequenceClassification uses "
-            "the first token and the pooler, so the exported model would predict something else",
-            remedy="train with --pooling first on rows padded on the right, or give --format saved-model or keras",
-        )
+    """Write config.json and model.safetensors of a BERT to a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps(config_of(built.backbone, trained), indent=2, ensure_ascii=False)
     (folder / "config.json").write_text(text + "\n", encoding="utf-8")

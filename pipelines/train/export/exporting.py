@@ -18,6 +18,7 @@ from pipelines.train import model_files
 from pipelines.train.export import bert
 from pipelines.train.model_files import TrainedModel
 from pipelines.train.models import backbones, fit
+from pipelines.train.models.exportable import export_problem
 from pipelines.train.models.families import FAMILIES, family_of
 from pipelines.train.predict import loading
 from pipelines.train.tasks import TASKS
@@ -71,7 +72,6 @@ def export(model_dir: str, *, kind: str, output: str, build: str | None = None) 
 
 
 def _write_transformers(model_dir: str, trained: TrainedModel, folder: Path, build: str | None) -> int:
-    families = ["BertBackbone", *(family.backbone for family in FAMILIES.values() if family.causal_class)]
     if backbones.is_users(trained.model):
         raise ConfigError(
             f"--format transformers with your own model {trained.model}, for which transformers has no class, expected "
@@ -79,13 +79,13 @@ def _write_transformers(model_dir: str, trained: TrainedModel, folder: Path, bui
             remedy="give --format saved-model or keras, or train with --model bert-SIZE, gpt2-SIZE or a preset",
         )
     built = loading.load_model(model_dir, trained, build=build)
-    backbone, family = built.backbone, type(built.backbone).__name__
-    if family not in families:
+    backbone, side = built.backbone, trained.manifest.tokenizer.padding_side
+    if problem := export_problem(backbone, task=trained.task, pooling=trained.pooling, padding_side=side):
+        cause, remedy = problem
         raise ConfigError(
-            f"--format transformers with a {_model(family)}, expected {' or '.join(map(_model, families))}",
-            remedy="give --format saved-model or keras",
+            f"--format transformers with this model: {cause}", remedy=f"give --format saved-model or keras, or {remedy}"
         )
-    if family == "BertBackbone":
+    if type(backbone).__name__ == "BertBackbone":
         bert.write(built, trained, folder)
     else:
         write_decoder(backbone, trained, folder)
@@ -189,15 +189,10 @@ def _cell(value: str) -> str:
 def write_decoder(backbone: Any, trained: TrainedModel, folder: Path) -> None:
     """Write config.json and model.safetensors of a decoder to a folder, with KerasHub's exporter.
 
-    Raises: ConfigError if the task is neither clm nor dpo, or if the exporter leaves out weights.
+    Raises: ConfigError if the exporter leaves out weights.
     """
     family, name = family_of(backbone), type(backbone).__name__
     model = _model(name)
-    if TASKS[trained.task].auto_class != "CausalLM":
-        raise ConfigError(
-            f"--format transformers with a {model} trained for {trained.task}, expected one trained for clm or dpo",
-            remedy="give --format saved-model or keras, or train a BERT",
-        )
     if getattr(backbone.token_embedding, "tie_weights", True):
         backbone.export_to_transformers(str(folder))
     else:

@@ -15,15 +15,11 @@ from keras import ops
 from pipelines.train.config import Pooling, TrainConfig
 from pipelines.train.errors import said
 from pipelines.train.models import backbones, heads
+from pipelines.train.models.exportable import export_problem
 from pipelines.train.tasks import BoundTask
 from tfrecord_io.errors import ConfigError, PrepError
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.objectives import DECODER_INPUTS, MASKED_POSITIONS
-
-_NO_EXPORT = (
-    "with --pooling {}, the model cannot be exported to transformers, whose class for BERT uses the first token; to "
-    "export the model to transformers, train with --pooling first"
-)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -134,8 +130,9 @@ def _hub_model(config: TrainConfig, manifest: Manifest, task: BoundTask) -> Buil
     elif os.path.isfile(os.path.join(config.model, "task.json")) and not config.from_scratch:
         notes = (f"warning: --model {config.model}: the head of KerasHub's task is not used",)
     kept = pooling if task.kind.head == "rows" else None
-    if kept not in (None, "first") and type(backbone).__name__ == "BertBackbone":
-        notes = (*notes, _NO_EXPORT.format(kept))
+    side = manifest.tokenizer.padding_side
+    if problem := export_problem(backbone, task=config.task, pooling=kept, padding_side=side):
+        notes = (*notes, "the model cannot be exported to transformers: {}; to export it, {}".format(*problem))
     return BuiltModel(model=model, backbone=backbone, pooling=kept, has_bias=has_bias, notes=tuple(notes))
 
 

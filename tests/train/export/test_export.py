@@ -44,12 +44,24 @@ def test_a_saved_model_takes_ids_and_its_card_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("pooling", ["auto", "mean", "last", "first"])
-def test_a_training_notes_at_its_start_a_pooling_without_class_in_transformers(tmp_path: Path, pooling: str) -> None:
-    given: dict[str, Any] = {"task": "classify", "model": "bert-tiny", "pooling": pooling, "tpu": "none"}
-    job = setup.check(TrainConfig(data=str(training.data()), model_dir=str(tmp_path), **given))
+@pytest.mark.parametrize(
+    ("model", "pooling", "remedy"),
+    [
+        ("bert-tiny", "auto", "train with --pooling first"),
+        ("bert-tiny", "mean", "train with --pooling first"),
+        ("bert-tiny", "last", "train with --pooling first"),
+        ("bert-tiny", "first", None),
+        ("gpt2-tiny", "auto", "train a BERT"),
+    ],
+)
+def test_training_notes_at_its_start_that_transformers_has_no_class_for_the_model(
+    tmp_path: Path, model: str, pooling: str, remedy: str | None
+) -> None:
+    options: dict[str, Any] = {"task": "classify", "model": model, "pooling": pooling, "tpu": "none"}
+    job = setup.check(TrainConfig(data=str(training.data()), model_dir=str(tmp_path), **options))
     notes = models.build(job.config, job.data.manifest, job.task).notes
-    assert ["cannot be exported to transformers" in note for note in notes] == [True] * (pooling != "first")
+    assert ["cannot be exported to transformers" in note for note in notes] == [True] * (remedy is not None)
+    assert all(note.endswith(f"to export it, {remedy}") for note in notes)
 
 
 @pytest.mark.slow

@@ -122,7 +122,10 @@ def _of_listed(files: Sequence[DataFile], config: SourceConfig, *, card: str | N
         links = library.splits_of(of_mirror)
         splits = {split: [below[os.path.relpath(path, folder)].path for path in links[split]] for split in links}
         builder = library.with_files(of_mirror, splits)
-    for folder in filter(os.path.isdir, filter(None, map(storage.local_path, (config.dataset, *config.more_paths)))):
+    for name in filter(None, map(storage.local_path, (config.dataset, *config.more_paths))):
+        if os.path.isfile(name):
+            continue  # a link that the user names is followed
+        folder = name if os.path.isdir(name) else os.path.dirname(re.split(r"[*?[]", name)[0]) or "."
         root = f"{os.path.abspath(folder)}/"
         inside = {split: [path for path in used if path.startswith(root)] for split, used in splits.items()}
         trust.require_inside(inside, root=folder, where=where)

@@ -332,14 +332,20 @@ def test_a_file_in_capitals_that_is_taken_for_training_rows_is_named(
     assert "TEST.jsonl is in split train" in caplog.text
 
 
-@pytest.mark.parametrize("name", ["data", "da[t]a", "with an output", "two"])
+@pytest.mark.parametrize("name", ["data", "da[t]a", "with an output", "two", "glob"])
 def test_a_link_that_leads_out_of_the_folder_is_refused(tmp_path: Path, name: str) -> None:
     _write(tmp_path, f"{name}/a.jsonl", "elsewhere/secret.jsonl", "more/c.jsonl")
     if name == "with an output":
         _write(tmp_path / name, "out/.prep/x/job.json")
     (tmp_path / name / "b.jsonl").symlink_to(tmp_path / "elsewhere/secret.jsonl")
     with pytest.raises(SourceError, match=r"its card or a link leads to .*b\.jsonl, expected only files inside"):
-        _resolve(tmp_path / name, *[tmp_path / "more"] * (name == "two"))
+        _resolve(tmp_path / name / ("*.jsonl" if name == "glob" else ""), *[tmp_path / "more"] * (name == "two"))
+
+
+def test_a_link_that_the_user_names_is_followed(tmp_path: Path) -> None:
+    _write(tmp_path, "elsewhere/a.jsonl", "data/b.jsonl")
+    (tmp_path / "data/a.jsonl").symlink_to(tmp_path / "elsewhere/a.jsonl")
+    assert _paths(_resolve(tmp_path / "data/a.jsonl"), tmp_path) == {"train": ["data/a.jsonl"]}
 
 
 def test_data_files_say_the_splits(tmp_path: Path) -> None:
