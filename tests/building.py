@@ -160,7 +160,7 @@ def options(output: object, **changes: object) -> list[object]:
             arguments.append(flag)
         elif value is not None:
             values = value if isinstance(value, tuple) else (value,)
-            arguments += itertools.chain.from_iterable((flag, each) for each in values)
+            arguments += itertools.chain.from_iterable((flag, entry) for entry in values)
     return arguments
 
 
@@ -187,15 +187,15 @@ def resolved(config: PrepareConfig) -> OpenJob:
 
 def opened(config: SourceConfig) -> Source:
     """The dataset with its rows, as builds open it; what has to be ingested is kept as long as the session lasts."""
-    found = opening.open_source(config, columns=None)
+    opened_source = opening.open_source(config, columns=None)
 
     def run(source: IngestSource, tasks: Sequence[IngestTask]) -> None:
         with ingest.naming_files(source):
             here.run(functools.partial(ingest.run, source), tasks, processes=1)
 
-    every = list(found.listing.splits)  # names of string labels come from all of them
-    groups = opening.locate_rows(found, every, folder=str(new_folder()), inside=None, columns=None, run=run)
-    return selection.select(config, found, groups, ())
+    every = list(opened_source.listing.splits)  # names of string labels come from all of them
+    groups = opening.locate_rows(opened_source, every, folder=str(new_folder()), inside=None, columns=None, run=run)
+    return selection.select(config, opened_source, groups, ())
 
 
 def source(folder: Path, **splits: Sequence[Mapping[str, Any]]) -> Path:

@@ -87,10 +87,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if not item.get_closest_marker("slow"):
             test, _, case = item.nodeid.partition("[")
             words = f" {case.removesuffix(']')} "
-            found = {"", *(kind for kind in kinds if re.search(rf"[-_ ]{kind}[-_ ]", words))}
-            if found <= covered[test]:
+            kinds_of_case = {"", *(kind for kind in kinds if re.search(rf"[-_ ]{kind}[-_ ]", words))}
+            if kinds_of_case <= covered[test]:
                 item.add_marker("further")
-            covered[test] |= found
+            covered[test] |= kinds_of_case
     _spread(items)
 
 
@@ -100,7 +100,7 @@ def _kinds() -> set[str]:
     from pipelines.prepare.options.layout_config import LayoutName
     from pipelines.train.config import Backend, Task
 
-    return {name for each in (LayoutName, EngineName, ExportFormat, Task, Backend) for name in get_args(each)}
+    return {name for names in (LayoutName, EngineName, ExportFormat, Task, Backend) for name in get_args(names)}
 
 
 def _spread(items: list[pytest.Item]) -> None:
@@ -111,8 +111,8 @@ def _spread(items: list[pytest.Item]) -> None:
     modules: dict[Path, list[pytest.Item]] = {}
     for item in items:
         modules.setdefault(item.path, []).append(item)
-    longest = [each for each in modules.values() if each[0].get_closest_marker("longest")]
-    others = [item for each in modules.values() if each not in longest for item in each]
+    longest = [group for group in modules.values() if group[0].get_closest_marker("longest")]
+    others = [item for group in modules.values() if group not in longest for item in group]
     share = -(-len(items) // max(1, len(longest)))
     items[:] = []
     for some in longest:

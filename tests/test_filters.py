@@ -52,8 +52,8 @@ def test_addresses_at_the_borders_of_private_networks_stay_and_their_neighbours_
     low, high = int(ipaddress.ip_address(first)), int(ipaddress.ip_address(last))
     inside = [first, last]
     outside = [str(ipaddress.ip_address(at)) for at in (low - 1, high + 1) if 0 <= at < 1 << 32]
-    found = filters.mask_pii(pa.table({"text": [*inside, *outside]}))["text"].to_pylist()
-    assert found == [*inside, *["22.214.171.124"] * len(outside)]
+    masked = filters.mask_pii(pa.table({"text": [*inside, *outside]}))["text"].to_pylist()
+    assert masked == [*inside, *["22.214.171.124"] * len(outside)]
 
 
 def test_mojibake_is_repaired_and_nothing_is_normalized() -> None:

@@ -127,9 +127,9 @@ def test_a_tokenizer_that_is_no_folder_of_one_is_said_at_once(
     (tmp_path / "empty").mkdir()
     for file in make:
         (tmp_path / "empty" / file).touch()
-    said = build(tmp_path / "out", tokenizer=f"{tmp_path}/{name}").error
-    assert cause in said[0]
-    assert remedy in said[1]
+    error = build(tmp_path / "out", tokenizer=f"{tmp_path}/{name}").error
+    assert cause in error[0]
+    assert remedy in error[1]
 
 
 @pytest.mark.parametrize("command", ["inspect", "verify"])
@@ -151,9 +151,9 @@ def test_doctor_accepts_finished_datasets_only(tmp_path: Path, monkeypatch: pyte
 
 @pytest.mark.slow
 def test_doctor_looks_at_a_local_dataset_as_a_tpu_vm_would() -> None:
-    found = building.command("doctor", reviews(), "--global-batch-size", 32)
-    assert found.status == 0, found.err
-    assert found.out == building.command("doctor", reviews(), "--global-batch-size", 32, "--tpu", "vm").out
+    checked = building.command("doctor", reviews(), "--global-batch-size", 32)
+    assert checked.status == 0, checked.err
+    assert checked.out == building.command("doctor", reviews(), "--global-batch-size", 32, "--tpu", "vm").out
 
 
 @pytest.mark.engines
@@ -186,19 +186,21 @@ class TestOptions:
     """What can be typed, frozen: a change here is a change for everybody who has typed it."""
 
     def test_the_commands_and_their_options_are_these(self) -> None:
-        found = {}
+        spellings = {}
         for name, command in commands.main.commands.items():
-            options = [each for each in command.params if isinstance(each, click.Option)]
-            found[name] = sorted(itertools.chain(*([*each.opts, *each.secondary_opts] for each in options)))
+            options = [parameter for parameter in command.params if isinstance(parameter, click.Option)]
+            spellings[name] = sorted(itertools.chain(*([*option.opts, *option.secondary_opts] for option in options)))
         progress = {name: ["--no-progress"] * (name in PROGRESS) for name in OPTIONS}
-        assert found == {name: sorted([*words, *MESSAGES, *progress[name]]) for name, words in OPTIONS.items()}
+        assert spellings == {name: sorted([*words, *MESSAGES, *progress[name]]) for name, words in OPTIONS.items()}
 
     def test_defaults_are_these(self) -> None:
-        found = commands.main.commands["build"].make_context("build", ["x", "--tokenizer=t", "--output=o"]).params
-        given = {name: value for name, value in found.items() if value not in (None, (), "", False, ("x",), "t", "o")}
+        parameters = commands.main.commands["build"].make_context("build", ["x", "--tokenizer=t", "--output=o"]).params
+        nonempty = {
+            name: value for name, value in parameters.items() if value not in (None, (), "", False, ("x",), "t", "o")
+        }
         defaults = {"decontaminate_words": 13, "long_documents": "split", "fim_spm_rate": 0.5, "layout": "pad"}
         defaults |= {"truncation": "longest_first", "remainder": "pad", "special_tokens": "eos", "shard_size": "100MB"}
-        assert given == {**defaults, "compression": "none", "shuffle": True, "engine": "auto", "resume": True}
+        assert nonempty == {**defaults, "compression": "none", "shuffle": True, "engine": "auto", "resume": True}
 
     def test_a_line_of_build_becomes_a_plan_by_one_word(self, tmp_path: Path) -> None:
         line = (REVIEWS, *building.options(tmp_path / "out", split="validation", num_proc=1, overwrite=True))
@@ -221,8 +223,10 @@ class TestOptions:
     @pytest.mark.parametrize("name", sorted(OPTIONS))
     def test_required_options_come_first(self, name: str) -> None:
         """Of the options of a command, in the order of its help."""
-        options = [each for each in commands.main.commands[name].params if isinstance(each, click.Option)]
-        required = [each.required for each in options]
+        options = [
+            parameter for parameter in commands.main.commands[name].params if isinstance(parameter, click.Option)
+        ]
+        required = [option.required for option in options]
         assert required == sorted(required, reverse=True)
 
     def test_the_version_is_the_packages(self) -> None:
@@ -246,9 +250,12 @@ class TestDoctor:
         assert (outcome.status, outcome.error[0]) == (2, "doctor checks either an output or a finished dataset")
 
     def test_alone_it_lists_versions_and_nothing_of_the_user(self) -> None:
-        found = json.loads(building.command("doctor", "--json").out)
-        assert (found["prep-tfrecords"], found["datasets"]) == (tfrecord_io.__version__, metadata.version("datasets"))
-        assert str(Path.home()) not in json.dumps(found)
+        versions = json.loads(building.command("doctor", "--json").out)
+        assert (versions["prep-tfrecords"], versions["datasets"]) == (
+            tfrecord_io.__version__,
+            metadata.version("datasets"),
+        )
+        assert str(Path.home()) not in json.dumps(versions)
 
     def test_a_place_for_a_dataset(self, tmp_path: Path) -> None:
         outcome = building.command("doctor", "--output", tmp_path / "new", "--json")
@@ -416,13 +423,13 @@ def test_a_stopped_build_can_be_finished(tmp_path: Path, large: Path, stop: sign
     options = building.options(output, label_column="label", shard_size="10kB", workers=workers)
     with building.started(building.program("build", large, *options), output, shards=3) as process:
         process.send_signal(stop)
-        _, said = process.communicate()
+        _, err = process.communicate()
     assert not (output / "manifest.json").exists()
     if stop != signal.SIGKILL:
-        outcome = Outcome(status=process.returncode, out="", err=said)
+        outcome = Outcome(status=process.returncode, out="", err=err)
         assert outcome.status == 128 + stop
         assert outcome.error == BUILD_INTERRUPTED
-        assert len(said.splitlines()) == 3
+        assert len(err.splitlines()) == 3
     else:
         assert process.returncode == -stop
 
@@ -434,7 +441,7 @@ def test_a_stopped_build_can_be_finished(tmp_path: Path, large: Path, stop: sign
 
 
 @pytest.mark.parametrize(
-    ("where", "arguments", "said"),
+    ("where", "arguments", "error"),
     [
         ("launch.launcher.open_request", ["build", "D", "--tokenizer=t", "--output=o"], BUILD_INTERRUPTED),
         ("launch.estimate.estimate", ["plan", "D", "--tokenizer=t"], INTERRUPTED),
@@ -443,11 +450,11 @@ def test_a_stopped_build_can_be_finished(tmp_path: Path, large: Path, stop: sign
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
 def test_an_interrupt_is_two_lines_and_status_130_and_only_a_build_leaves_a_dataset_incomplete(
-    where: str, arguments: list[str], said: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+    where: str, arguments: list[str], error: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(f"pipelines.prepare.{where}", seams.raising(KeyboardInterrupt()))
     outcome = building.command(*arguments)
-    assert (outcome.status, outcome.error) == (130, said)
+    assert (outcome.status, outcome.error) == (130, error)
 
 
 SECRET_PLACE = "https://me:hush@host/file.parquet?X-Goog-Signature=hush"
@@ -458,7 +465,7 @@ def test_an_unknown_error_is_two_lines_without_secrets(command: str, monkeypatch
     wrong = RuntimeError(f"no\x1b[2J way to open {SECRET_PLACE}")
     launched = ("launcher.open_request", "estimate.estimate", "doctor.diagnose", "tokenizer_launcher.train_tokenizer")
     for where in (
-        *(f"launch.{each}" for each in launched),
+        *(f"launch.{name}" for name in launched),
         "dataset.own_files.require_manifest",
         "report.report.of_dataset",
     ):

@@ -43,9 +43,11 @@ def test_the_locked_versions_satisfy_what_dev_asks_for(path: Path, metadata: str
     python = {"python_version": re.sub(r".*-py3(\d+)", r"3.\1", path.stem)}
     needed = [(requirement, {"extra": extra, **python}) for requirement, extra in requirements(metadata)]
     needed = [(requirement, where) for requirement, where in needed if where["extra"] in ("", "dev")]
-    asked = [each for each, where in needed if not each.marker or each.marker.evaluate(where)]
-    assert len(asked) > 20
-    for requirement in asked:
+    required = [
+        requirement for requirement, where in needed if not requirement.marker or requirement.marker.evaluate(where)
+    ]
+    assert len(required) > 20
+    for requirement in required:
         assert requirement.specifier.contains(versions[canonicalize_name(requirement.name)]), requirement
 
 
@@ -53,9 +55,9 @@ def test_the_lower_bounds_are_what_the_lowest_set_installs(metadata: str) -> Non
     (lowest,) = [path for path in LOCKS if path.stem.startswith("lowest")]
     versions = locked(lowest)
     for requirement in (requirement for requirement, extra in requirements(metadata) if not extra):
-        (bound,) = [each.version for each in requirement.specifier if each.operator == ">="]
-        found = Version(versions[canonicalize_name(requirement.name)])
-        assert found.release[: len(Version(bound).release)] == Version(bound).release, requirement
+        (bound,) = [specifier.version for specifier in requirement.specifier if specifier.operator == ">="]
+        version = Version(versions[canonicalize_name(requirement.name)])
+        assert version.release[: len(Version(bound).release)] == Version(bound).release, requirement
 
 
 @pytest.mark.parametrize("path", LOCKS, ids=lambda path: path.stem)
@@ -94,7 +96,7 @@ def test_an_install_is_held_to_the_lock_made_for_it(tmp_path: Path, extra: str, 
     python_version() {{ echo 3.11; }}
     locked {extra}
     """
-    said = subprocess.run(
+    ended = subprocess.run(
         ["bash", "-euc", script], cwd=REPOSITORY, check=True, capture_output=True, text=True, env=dict(os.environ)
     )
-    assert said.stdout.split() == (["requirements/dev-py311.txt"] if held else [])
+    assert ended.stdout.split() == (["requirements/dev-py311.txt"] if held else [])

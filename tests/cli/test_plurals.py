@@ -27,5 +27,5 @@ def test_a_number_with_its_noun(number: int) -> None:
 def test_messages_count_things_with_some() -> None:
     modules = [path for room in ("pipelines", "tfrecord_io") for path in sorted((REPOSITORY / room).rglob("*.py"))]
     lines = [(path.name, line) for path in modules for line in path.read_text(encoding="utf-8").splitlines()]
-    wrong = [found for found in lines if PLURAL.search(found[1]) and not any(each in found[1] for each in NEVER_ONE)]
+    wrong = [line for line in lines if PLURAL.search(line[1]) and not any(known in line[1] for known in NEVER_ONE)]
     assert not wrong, "\n".join(map(str, ["", *wrong]))

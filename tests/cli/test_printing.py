@@ -70,8 +70,10 @@ def test_at_80_columns_no_table_cuts_or_breaks_what_one_needs(monkeypatch: pytes
     rows = dict.fromkeys(("rows", "rows_filtered", "rows_in_other_splits", "rows_rejected"), 9_999_999)
     big = {**rows, "num_tokens": 987_654_321_000, "shards": 12_345, "num_bytes": 999_900_000_000}
     percentiles = dict.fromkeys((5, 25, 50, 75, 95, 99, 100), 131_072)
-    each = _estimate(**big, split="validation", seconds=12345.6, layouts=tuple(costs), token_percentiles=percentiles)
-    told = printed(printing.estimates, [each], free=None)
+    estimate = _estimate(
+        **big, split="validation", seconds=12345.6, layouts=tuple(costs), token_percentiles=percentiles
+    )
+    told = printed(printing.estimates, [estimate], free=None)
     assert max(map(len, told.splitlines())) <= 80
     for text in ("validation", "9,999,999", "987.7 G", "999.9 GB", "rejected", "tokens cut", "buckets "):
         assert text in told

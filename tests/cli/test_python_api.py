@@ -18,10 +18,10 @@ SMALL: dict[str, Any] = {"max_length": 32, "shard_size": "20kB", "workers": 1, "
 
 def test_a_build_makes_what_the_command_makes_and_reports_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     seen: list[tuple[Any, int]] = []
-    given = {**SMALL, "progress": lambda counts, total: seen.append((counts, total))}
-    made = build(REVIEWS, output=tmp_path / "out", tokenizer=building.tokenizer(), **given)
+    options = {**SMALL, "progress": lambda counts, total: seen.append((counts, total))}
+    made = build(REVIEWS, output=tmp_path / "out", tokenizer=building.tokenizer(), **options)
     assert (seen[-1][0].rows, seen[-1][0].shards, seen[-1][1]) == (400, 4, 400)
-    assert [each.getMessage() for each in caplog.records if each.name.startswith("apache_beam")] == []
+    assert [record.getMessage() for record in caplog.records if record.name.startswith("apache_beam")] == []
     assert made.manifest == building.read_manifest(reviews())
     assert building.files(tmp_path / "out").items() >= building.shard_bytes(reviews()).items()
     assert (made.shards_made, made.shards_kept) == (4, 0)
@@ -59,7 +59,7 @@ def test_a_dataset_must_be_given() -> None:
 
 def test_a_plan_says_what_the_build_makes(tmp_path: Path) -> None:
     planned = plan(REVIEWS, tokenizer=building.tokenizer(), **SMALL)
-    assert [each.rows for each in planned.splits] == [320, 80]
+    assert [split.rows for split in planned.splits] == [320, 80]
 
 
 def test_rows_are_decoded(tmp_path: Path) -> None:
@@ -78,8 +78,8 @@ def test_damage_is_in_the_result(tmp_path: Path) -> None:
     root = Path(shutil.copytree(reviews(), tmp_path / "out"))
     assert verify(root).damaged == ()
     (root / "dataset_info.json").write_text("{}")
-    found = verify(root)
-    assert [each.file for each in found.damaged] == ["dataset_info.json"]
+    verified = verify(root)
+    assert [damage.file for damage in verified.damaged] == ["dataset_info.json"]
 
 
 @pytest.mark.parametrize(
@@ -118,5 +118,7 @@ def test_what_is_no_dataset_is_an_error_of_ours(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("other", "name"), [("no_shuffle", "shuffle"), ("overwrite", "resume")])
 def test_other_names_of_an_option_are_keywords_too(other: str, name: str) -> None:
-    given = {"output": "o", "tokenizer": "t"}
-    assert python_options.parsed(["d"], {**given, other: True}) == python_options.parsed(["d"], {**given, name: False})
+    options = {"output": "o", "tokenizer": "t"}
+    assert python_options.parsed(["d"], {**options, other: True}) == python_options.parsed(
+        ["d"], {**options, name: False}
+    )

@@ -16,53 +16,55 @@ from tests import building
 from tests.building import REVIEWS
 
 GIVEN: dict[str, Any] = {"dataset": ["data"], "tokenizer": "t", "output": "o"}
-EVERY = [each for config in configs.CONFIGS for each in declared(config)]
+EVERY = [option for config in configs.CONFIGS for option in declared(config)]
 
 
-def typed_value(each: Option) -> Any:
-    if each.kind is bool:
-        return not (each.default if each.typed_default is None else each.typed_default)
-    text = each.choices[-1] if each.choices else "7"
-    return [text, text] if each.is_repeatable else text
+def typed_value(option: Option) -> Any:
+    if option.kind is bool:
+        return not (option.default if option.typed_default is None else option.typed_default)
+    text = option.choices[-1] if option.choices else "7"
+    return [text, text] if option.is_repeatable else text
 
 
-@pytest.mark.parametrize("each", EVERY, ids=lambda each: each.name)
-def test_each_option_means_the_same_however_it_is_given(each: Option, tmp_path: Path) -> None:
-    value = typed_value(each)
-    content = {**GIVEN, each.name.replace("_", "-"): value}
+@pytest.mark.parametrize("option", EVERY, ids=lambda option: option.name)
+def test_each_option_means_the_same_however_it_is_given(option: Option, tmp_path: Path) -> None:
+    value = typed_value(option)
+    content = {**GIVEN, option.name.replace("_", "-"): value}
     (tmp_path / "options.yaml").write_text(yaml.safe_dump(content))
     build = commands.main.commands["build"]
     words = ["data", "--tokenizer=t", "--output=o"]
     if isinstance(value, bool):
-        words.append(each.spellings[0].split("/")[-1 if "/" in each.spellings[0] and not value else 0])
+        words.append(option.spellings[0].split("/")[-1 if "/" in option.spellings[0] and not value else 0])
     else:
-        words += [f"{each.flag}={text}" for text in (value if isinstance(value, list) else [value])]
+        words += [f"{option.flag}={text}" for text in (value if isinstance(value, list) else [value])]
     typed = build.make_context("build", list(words)).params
-    assert typed[each.name] != build.make_context("build", words[:3]).params[each.name]
+    assert typed[option.name] != build.make_context("build", words[:3]).params[option.name]
     assert build.make_context("build", ["--options", str(tmp_path / "options.yaml")]).params == typed
-    named = {name.replace("-", "_"): given for name, given in content.items() if name != "dataset"}
-    assert python_options.parsed(["data"], named)[each.name] == typed[each.name]
+    named = {name.replace("-", "_"): entry for name, entry in content.items() if name != "dataset"}
+    assert python_options.parsed(["data"], named)[option.name] == typed[option.name]
 
 
 def test_editors_see_every_option_and_its_words() -> None:
     hints = get_type_hints(BuildOptions)
     own = {"output", "tokenizer"}  # arguments of `build` itself; overwrite is another name of resume
-    assert hints.keys() | own == {each.name for each in EVERY} | {*configs.FUNCTIONS, "overwrite"}
-    for each in (each for each in EVERY if each.name not in own):
-        words = [word for hint in get_args(hints[each.name]) for word in get_args(hint) if isinstance(word, str)]
-        assert set(words) == set(each.choices), each.name
-        assert each.kind is str or each.kind in get_args(hints[each.name]), each.name
+    assert hints.keys() | own == {option.name for option in EVERY} | {*configs.FUNCTIONS, "overwrite"}
+    for option in (option for option in EVERY if option.name not in own):
+        words = [word for hint in get_args(hints[option.name]) for word in get_args(hint) if isinstance(word, str)]
+        assert set(words) == set(option.choices), option.name
+        assert option.kind is str or option.kind in get_args(hints[option.name]), option.name
 
 
 def test_names_are_unique_and_every_option_has_a_group_and_a_text() -> None:
-    assert len({each.name for each in EVERY}) == len(EVERY)
-    assert all(each.group and each.text for each in EVERY)
-    assert all(each.text for each in declared(TokenizerRequest))
+    assert len({option.name for option in EVERY}) == len(EVERY)
+    assert all(option.group and option.text for option in EVERY)
+    assert all(option.text for option in declared(TokenizerRequest))
 
 
 def test_what_is_not_declared_is_no_option() -> None:
-    assert {each.field for each in declared(PrepareConfig)}.isdisjoint({"source", "tokenizer", "output", "beam_args"})
-    assert {each.name for each in declared(LayoutConfig)} > {"layout", "max_length"}
+    assert {option.field for option in declared(PrepareConfig)}.isdisjoint(
+        {"source", "tokenizer", "output", "beam_args"}
+    )
+    assert {option.name for option in declared(LayoutConfig)} > {"layout", "max_length"}
 
 
 def parameters(*words: object) -> dict[str, object]:
@@ -90,9 +92,9 @@ def test_a_file_stands_for_a_command_line(tmp_path: Path) -> None:
 def test_the_command_line_wins_over_the_file_option_by_option(tmp_path: Path) -> None:
     file = tmp_path / "options.yaml"
     file.write_text("dataset: a\ntokenizer: t\noutput: out\nsplit: [train, test]\nshuffle: false\nmap: m:f\n")
-    found = parameters("b", "--options", file, "--split=dev", "--shuffle", "--filter=m:g")
-    assert (found["datasets"], found["tokenizer"], found["split"]) == (("b",), "t", ("dev",))
-    assert (found["shuffle"], found["functions"]) == (True, (("filter", "m:g"),))
+    params = parameters("b", "--options", file, "--split=dev", "--shuffle", "--filter=m:g")
+    assert (params["datasets"], params["tokenizer"], params["split"]) == (("b",), "t", ("dev",))
+    assert (params["shuffle"], params["functions"]) == (True, (("filter", "m:g"),))
     assert parameters("--options", file)["shuffle"] is False
     assert parameters("--options", file)["functions"] == (("map", "m:f"),)
 
@@ -137,9 +139,9 @@ def test_options_come_from_the_environment_where_their_order_means_nothing(monke
     monkeypatch.setenv("PREP_TFRECORDS_BUILD_MAP", "m:f")
     with commands.main.make_context("prep-tfrecords", ["build"], resilient_parsing=True) as program:
         build = commands.main.commands["build"]
-        found = build.make_context("build", ["x", "-o", "out"], parent=program).params
-    assert found["tokenizer"] == "t"
-    assert found["functions"] == ()
+        params = build.make_context("build", ["x", "-o", "out"], parent=program).params
+    assert params["tokenizer"] == "t"
+    assert params["functions"] == ()
 
 
 @pytest.mark.engines

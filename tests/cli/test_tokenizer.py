@@ -24,10 +24,10 @@ def test_the_summary_says_what_was_made(tmp_path: Path) -> None:
     assert "learning from 320 rows" in outcome.err
     assert "byte-bpe tokenizer in the style of gpt2" in outcome.err
     assert "in the first 320 texts" in " ".join(outcome.err.split())
-    said = json.loads(outcome.out)
-    assert said["rows"].items() > {"trained": 320, "rejected": {}, "filtered": {}}.items()
-    assert (said["vocab_size"], said["engine"], said["evaluation"]["unknown_share"]) == (600, "fastokens", 0.0)
-    assert said["evaluation"]["tokens_per_word"] > 1
+    summary = json.loads(outcome.out)
+    assert summary["rows"].items() > {"trained": 320, "rejected": {}, "filtered": {}}.items()
+    assert (summary["vocab_size"], summary["engine"], summary["evaluation"]["unknown_share"]) == (600, "fastokens", 0.0)
+    assert summary["evaluation"]["tokens_per_word"] > 1
 
 
 def test_a_sample_is_said_in_a_line(tmp_path: Path) -> None:

@@ -253,13 +253,13 @@ class _Handler(BaseHTTPRequestHandler):
         headers = {name: value for name, value in self.headers.items() if name.lower() not in dropped}
         with contextlib.closing(http.client.HTTPConnection(self.proxy.upstream, timeout=limits.ANSWER)) as connection:
             connection.request(self.command, self.path, body=body or None, headers=headers)
-            got = connection.getresponse()
-            content = got.read()
+            response = connection.getresponse()
+            content = response.read()
         dropped = {"content-length", "connection", "server", "date"}
-        kept = {name: value for name, value in got.getheaders() if name.lower() not in dropped}
+        kept = {name: value for name, value in response.getheaders() if name.lower() not in dropped}
         if self.tls and "Location" in kept:
             kept["Location"] = kept["Location"].replace("http://", "https://", 1)
-        return got.status, kept, content
+        return response.status, kept, content
 
     def _keep_units(self, part: bytes) -> None:
         """Of a part that broke off the service keeps whole units, and asks for the rest."""

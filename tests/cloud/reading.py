@@ -61,8 +61,10 @@ def batches_in_global_order(root: str, *, steps: int) -> list[str]:
     global_order._MEMORY_BYTES = 0
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        found = digests(reader.open(root).dataset("train", global_batch_size=BATCH, seed=7, order="global").take(steps))
-    return [*found, *(str(each.message) for each in caught if each.category is RuntimeWarning)]
+        batches_read = digests(
+            reader.open(root).dataset("train", global_batch_size=BATCH, seed=7, order="global").take(steps)
+        )
+    return [*batches_read, *(str(warning.message) for warning in caught if warning.category is RuntimeWarning)]
 
 
 def records(root: str) -> dict[str, list[str]]:

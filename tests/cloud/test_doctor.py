@@ -26,7 +26,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     seams.put(monkeypatch, patience_seconds=0.1)
 
 
-def found(output: str, **options: Any) -> dict[str, Check]:
+def checks_of(output: str, **options: Any) -> dict[str, Check]:
     return {check.name: check for check in doctor.diagnose(output, **options)}
 
 
@@ -52,7 +52,7 @@ def without(*missing: str) -> Any:
 
 
 def test_a_good_bucket_passes_and_stays_as_it_was(gcs: Gcs, bucket: str) -> None:
-    checks = found(f"gs://{bucket}/out")
+    checks = checks_of(f"gs://{bucket}/out")
     assert [checks[name].ok for name in ["credentials", "bucket", *OBJECTS]] == [True] * 6
     assert "emulator" in checks["credentials"].found
     assert gcs.names(bucket) == []
@@ -62,7 +62,7 @@ def test_a_good_bucket_passes_and_stays_as_it_was(gcs: Gcs, bucket: str) -> None
 def test_a_missing_permission_is_named_with_a_command_for_it(bucket: str, machine: Proxy, operation: str) -> None:
     missing = f"storage.objects.{OBJECTS[operation]}"
     machine.answer = without(missing)
-    checks = found(f"gs://{bucket}/out")
+    checks = checks_of(f"gs://{bucket}/out")
     assert [name for name, check in checks.items() if check.ok is False] == [operation]
     role = "storage.objectViewer" if operation == "read" else "storage.objectAdmin"
     command = f"gcloud storage buckets add-iam-policy-binding gs://{bucket}"
@@ -72,14 +72,14 @@ def test_a_missing_permission_is_named_with_a_command_for_it(bucket: str, machin
 
 def test_who_may_not_look_at_the_bucket_may_use_it(bucket: str, machine: Proxy) -> None:
     machine.answer = without("storage.buckets.get")
-    checks = found(f"gs://{bucket}/out", region="us-central1")
+    checks = checks_of(f"gs://{bucket}/out", region="us-central1")
     assert checks["bucket"].ok is None
     assert "--role=roles/storage.legacyBucketReader" in checks["bucket"].remedy
     assert all(checks[name].ok for name in OBJECTS)
 
 
 def test_no_bucket_ends_the_visit(bucket: str) -> None:
-    checks = found(f"gs://{bucket}-none/out")
+    checks = checks_of(f"gs://{bucket}-none/out")
     assert list(checks) == ["credentials", "bucket"]
     assert checks["bucket"].ok is False
     assert f"gcloud storage buckets create gs://{bucket}-none" in checks["bucket"].remedy
@@ -87,7 +87,7 @@ def test_no_bucket_ends_the_visit(bucket: str) -> None:
 
 def test_a_service_that_does_not_answer_ends_the_visit(bucket: str, machine: Proxy) -> None:
     machine.answer = lambda number, method, path: refusal(503)
-    checks = found(f"gs://{bucket}/out")
+    checks = checks_of(f"gs://{bucket}/out")
     assert list(checks) == ["credentials", "bucket"]
     assert "status 503" in checks["bucket"].found
 
@@ -122,7 +122,7 @@ READ = {
 )
 def test_the_bucket_is_near_the_tpu(bucket: str, machine: Proxy, told: str, region: str, ok: bool, remedy: str) -> None:
     machine.answer = telling(get=READ[told])
-    check = found(f"gs://{bucket}/out", region=region)["region"]
+    check = checks_of(f"gs://{bucket}/out", region=region)["region"]
     assert check.ok is ok
     assert remedy in check.remedy
     assert bool(remedy) == bool(check.remedy)
@@ -139,11 +139,11 @@ def with_default(monkeypatch: pytest.MonkeyPatch, credentials: Any) -> Check:
     monkeypatch.setattr(google.auth, "default", default)
     # The check of credentials is all that matters here.
     monkeypatch.setattr(connection, "bucket", seams.raising(ConnectionError()))
-    return found("gs://bucket/out")["credentials"]
+    return checks_of("gs://bucket/out")["credentials"]
 
 
 @pytest.mark.parametrize(
-    ("credentials", "ok", "said"),
+    ("credentials", "ok", "words"),
     [
         (
             Credentials("hush", refresh_token="hush", account="me@example.com"),
@@ -156,11 +156,11 @@ def with_default(monkeypatch: pytest.MonkeyPatch, credentials: Any) -> Check:
     ids=["user", "key file", "none"],
 )
 def test_who_we_are_is_said_and_no_secret(
-    outside: None, monkeypatch: pytest.MonkeyPatch, credentials: Any, ok: bool, said: str
+    outside: None, monkeypatch: pytest.MonkeyPatch, credentials: Any, ok: bool, words: str
 ) -> None:
     check = with_default(monkeypatch, credentials)
     assert check.ok is ok
-    assert said in check.found
+    assert words in check.found
     assert ok or "gcloud auth application-default login" in check.remedy
     assert "hush" not in f"{check}"
 

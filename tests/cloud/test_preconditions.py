@@ -162,8 +162,8 @@ class TestJobs:
         name = job.job.shard_name(task)
         path = {"shard": name, "index": f"index/{name}.offsets", "receipt": job.job.receipt_path(task)}[part]
         name = "out/" + path.removeprefix(f"gs://{bucket}/out/")
-        for each in gcs.names(bucket, name):
-            gcs.delete(bucket, each)
+        for object_name in gcs.names(bucket, name):
+            gcs.delete(bucket, object_name)
         delayed(name, lambda: gcs.write(bucket, name, b"of a newer job"))
         with pytest.raises(OutputError, match=f"{name}: not written, since another job has written this file"):
             shard_writer.write(task, job.job, job.encoder)
@@ -188,8 +188,8 @@ class TestJobs:
         task = first_task(job)
         before = gcs.objects(bucket)
         for name in (job.job.shard_name(task), job.job.receipt_path(task).partition(bucket)[2][1:]):
-            for each in gcs.names(bucket, name):
-                gcs.delete(bucket, each)
+            for object_name in gcs.names(bucket, name):
+                gcs.delete(bucket, object_name)
         delayed(job.job.shard_name(task), lambda: shard_writer.write(task, job.job, job.encoder))
         receipt = shard_writer.write(task, job.job, job.encoder)
         assert gcs.objects(bucket) == before

@@ -35,16 +35,16 @@ def bucket(gcs: Gcs) -> str:
 
 def ranges(machine: Proxy) -> list[tuple[int, int]]:
     """First and last byte of each ranged request so far, sorted, and forget all requests."""
-    asked = [headers["Range"] for headers in machine.requests if "Range" in headers]
+    spans = [headers["Range"] for headers in machine.requests if "Range" in headers]
     machine.requests.clear()
-    found = [re.fullmatch(r"bytes=(\d+)-(\d+)", each) for each in asked]
-    return sorted((int(each.group(1)), int(each.group(2))) for each in found if each)
+    matches = [re.fullmatch(r"bytes=(\d+)-(\d+)", header) for header in spans]
+    return sorted((int(match.group(1)), int(match.group(2))) for match in matches if match)
 
 
-def assert_rows(found: dict[str, np.ndarray], root: Path, numbers: Any) -> None:
+def assert_rows(columns: dict[str, np.ndarray], root: Path, numbers: Any) -> None:
     expected = building.read_rows(root, "train")
-    assert set(found) == set(expected)
-    for name, values in found.items():
+    assert set(columns) == set(expected)
+    for name, values in columns.items():
         np.testing.assert_array_equal(values, expected[name][numbers])
 
 
@@ -60,11 +60,11 @@ def test_rows_are_those_of_a_local_copy(bucket: str, folder: str) -> None:
 
 
 def test_opening_reads_the_manifest_and_lists_once(machine: Proxy, bucket: str) -> None:
-    asked: list[str] = []
-    machine.answer = lambda number, method, path: asked.append(path)
+    paths: list[str] = []
+    machine.answer = lambda number, method, path: paths.append(path)
     random_access.open(f"gs://{bucket}/small")
-    assert len(asked) <= 5, asked
-    assert not [path for path in asked if "tfrecord" in path.partition("prefix=")[0]]
+    assert len(paths) <= 5, paths
+    assert not [path for path in paths if "tfrecord" in path.partition("prefix=")[0]]
 
 
 def test_neighbours_are_one_request_and_rows_far_apart_are_two(machine: Proxy, bucket: str) -> None:

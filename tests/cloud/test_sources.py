@@ -98,16 +98,18 @@ def _resolve(address: str) -> SourceListing:
 
 @pytest.mark.parametrize("address", ["gs://{}/data", "gs://{}/data/", "gs://{}/data/**/*.jsonl"])
 def test_what_is_below_an_address_takes_no_request_per_file(machine: Proxy, listed: str, address: str) -> None:
-    asked: list[str] = []
-    machine.answer = lambda number, method, path: asked.append(path)
-    found = _resolve(address.format(listed))
-    assert {split: [file.path for file in files] for split, files in found.splits.items()} == {
+    paths: list[str] = []
+    machine.answer = lambda number, method, path: paths.append(path)
+    listing = _resolve(address.format(listed))
+    assert {split: [file.path for file in files] for split, files in listing.splits.items()} == {
         split: [f"gs://{listed}/data/{split}/{number:03}.jsonl" for number in range(30)] for split in ("train", "test")
     }
-    assert all(file.version.isdecimal() and file.size == len(ROW) for files in found.splits.values() for file in files)
-    assert all(entry["mark"] for entry in found.identity["files"])
-    assert len(asked) < 12, asked
-    assert not [path for path in asked if "000.jsonl" in path]
+    assert all(
+        file.version.isdecimal() and file.size == len(ROW) for files in listing.splits.values() for file in files
+    )
+    assert all(entry["mark"] for entry in listing.identity["files"])
+    assert len(paths) < 12, paths
+    assert not [path for path in paths if "000.jsonl" in path]
 
 
 def test_the_content_is_the_same_dataset_wherever_it_lies(gcs: Gcs, listed: str) -> None:
@@ -128,7 +130,9 @@ def test_a_service_that_is_overloaded_is_waited_for(machine: Proxy, listed: str,
 
 @pytest.mark.parametrize("below", ["data", "data/*.jsonl", "data/train/000.jsonl"])
 def test_a_listing_that_is_denied_says_what_to_ask_for(machine: Proxy, listed: str, below: str) -> None:
-    said = "me@x.iam.gserviceaccount.com does not have storage.objects.list access to the Google Cloud Storage bucket."
-    machine.answer = lambda number, method, path: refusal(403, said)
+    message = (
+        "me@x.iam.gserviceaccount.com does not have storage.objects.list access to the Google Cloud Storage bucket."
+    )
+    machine.answer = lambda number, method, path: refusal(403, message)
     with pytest.raises(SourceError, match=r"does not have storage\.objects\.list.*; .*add-iam-policy-binding"):
         _resolve(f"gs://{listed}/{below}")

@@ -203,12 +203,12 @@ def test_changes_on_the_way_are_found(gcs: Gcs, bucket: str, num_bytes: int, mon
 
 
 def test_an_object_replaced_while_read_gives_no_mixture(gcs: Gcs, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[object] = []
+    generations: list[object] = []
     fs = storage.file_system(f"gs://{bucket}/x")[0]
     original = fs.cat_file
 
     def cat_file(*arguments: Any, **options: Any) -> Any:
-        asked.append(options["generation"])
+        generations.append(options["generation"])
         return original(*arguments, **options)
 
     monkeypatch.setattr(fs, "cat_file", cat_file)
@@ -219,8 +219,8 @@ def test_an_object_replaced_while_read_gives_no_mixture(gcs: Gcs, bucket: str, m
         gcs.write(bucket, "file", b"short")
         with pytest.raises(OutputError, match="cannot be read"):
             stream.read()
-    assert len(asked) > 1
-    assert len(set(asked)) == 1, "each range is asked of the version that was opened"
+    assert len(generations) > 1
+    assert len(set(generations)) == 1, "each range is asked of the version that was opened"
 
 
 def test_an_object_that_is_deleted_while_it_is_read_is_an_error(bucket: str, machine: Proxy) -> None:

@@ -51,8 +51,8 @@ reading.main(*sys.argv[1:])
 
 
 def range_of(headers: dict[str, str]) -> tuple[str, str]:
-    found = [re.fullmatch(r"bytes=(\d+)-(\d+)", value) for name, value in headers.items() if name.lower() == "range"]
-    return (found[0][1], found[0][2]) if found and found[0] else ("", "")
+    matches = [re.fullmatch(r"bytes=(\d+)-(\d+)", value) for name, value in headers.items() if name.lower() == "range"]
+    return (matches[0][1], matches[0][2]) if matches and matches[0] else ("", "")
 
 
 def read(
@@ -84,8 +84,10 @@ def faulty(gcs: Gcs, bucket: str, tmp_path_factory: pytest.TempPathFactory) -> d
     """The report with injected faults and exact ranges in TensorFlow, and its output."""
     faults = Faults(unavailable=0.1, cut_downloads=0.25, cut_uploads=0.5)
     parts, exact = ["written", "records", "global"], {global_order.GCS_BLOCK_SIZE: "0"}
-    found = read(gcs.endpoint, bucket, tmp_path_factory.mktemp("faulty"), parts=parts, faults=faults, environment=exact)
-    return {**found, "arrived": gcs.read(bucket, "written")}
+    report = read(
+        gcs.endpoint, bucket, tmp_path_factory.mktemp("faulty"), parts=parts, faults=faults, environment=exact
+    )
+    return {**report, "arrived": gcs.read(bucket, "written")}
 
 
 class TestRecords:
@@ -121,8 +123,8 @@ class TestReader:
         assert len(expected) == 4
         assert faulty["global"]["gs"] == expected
         assert max(faulty["sizes"]) < 1 << 20
-        *found, warned = seen["a global batch"]
-        assert found == expected[:1]
+        *batches, warned = seen["a global batch"]
+        assert batches == expected[:1]
         assert global_order.GCS_BLOCK_SIZE in warned
         assert max(seen["sizes"]) == 64 << 20
 

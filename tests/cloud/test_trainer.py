@@ -32,7 +32,7 @@ OPTIONS = {"save_every": SAVE_EVERY, "keep_checkpoints": 2, "schedule": "constan
 class Ran:
     """Output of commands, their objects in the bucket by name, and a folder for the same run on this machine."""
 
-    said: dict[str, Outcome]
+    outcomes: dict[str, Outcome]
     objects: dict[str, bytes]
     local: Path
 
@@ -64,8 +64,8 @@ def ran(gcs: Gcs, tmp_path_factory: pytest.TempPathFactory) -> Ran:
         words = backend_runs.program("tensorflow", list(commands.values()))
         done = namespace.run(words, google, folder, **told)
     assert done.returncode == 0, done.stderr
-    said = dict(zip(commands, backend_runs.outcomes(done.stdout), strict=True))
-    return Ran(said=said, objects=gcs.objects(bucket), local=folder)
+    outcomes = dict(zip(commands, backend_runs.outcomes(done.stdout), strict=True))
+    return Ran(outcomes=outcomes, objects=gcs.objects(bucket), local=folder)
 
 
 @pytest.fixture(scope="module")
@@ -77,18 +77,18 @@ def whole(ran: Ran) -> str:
 
 
 def test_it_goes_on_behind_its_last_checkpoint_with_the_same_losses(ran: Ran, whole: str) -> None:
-    assert (ran.said["begun"].status, ran.said["ended"].status) == (0, 0), ran.said["ended"].err
-    begun, ended, expected = map(training.losses, (ran.said["begun"].out, ran.said["ended"].out, whole))
+    assert (ran.outcomes["begun"].status, ran.outcomes["ended"].status) == (0, 0), ran.outcomes["ended"].err
+    begun, ended, expected = map(training.losses, (ran.outcomes["begun"].out, ran.outcomes["ended"].out, whole))
     assert (min(begun), min(ended)) == (1, STOP_AT + 1)
     assert {**begun, **ended} == expected, "to the last bit"
 
 
 def test_the_model_in_the_bucket_is_the_one_that_was_trained_here(ran: Ran, whole: str, tmp_path: Path) -> None:
-    assert training.metrics(ran.said["ended"].out) == training.metrics(whole)
+    assert training.metrics(ran.outcomes["ended"].out) == training.metrics(whole)
     here = keras.models.load_model(ran.local / "model" / "model.keras").get_weights()
     model = keras.models.load_model(ran.copy("model/model.keras", tmp_path))
     there = model.get_weights()
-    model.set_weights([np.zeros_like(each) for each in there])
+    model.set_weights([np.zeros_like(weights) for weights in there])
     model.load_weights(ran.copy("model/model.weights.h5", tmp_path))
     for mine, theirs, weights in zip(here, there, model.get_weights(), strict=True):
         np.testing.assert_array_equal(mine, theirs)
@@ -106,7 +106,7 @@ def test_scalars_for_tensorboard_are_there(ran: Ran) -> None:
 
 
 def test_a_split_in_a_bucket_is_predicted_into_it(ran: Ran) -> None:
-    first, again = ran.said["predict"], ran.said["predict again"]
+    first, again = ran.outcomes["predict"], ran.outcomes["predict again"]
     assert first.status == 0, first.err
     [content] = [content for name, content in ran.objects.items() if name.startswith("predicted/")]
     assert [row["row"] for row in pq.read_table(io.BytesIO(content)).to_pylist()] == list(range(80))
@@ -115,7 +115,7 @@ def test_a_split_in_a_bucket_is_predicted_into_it(ran: Ran) -> None:
 
 
 def test_an_export_is_written_into_a_bucket_once(ran: Ran) -> None:
-    first, again = ran.said["export"], ran.said["export again"]
+    first, again = ran.outcomes["export"], ran.outcomes["export again"]
     assert first.status == 0, first.err
     files = {name.removeprefix("export/") for name in ran.objects if name.startswith("export/")}
     assert files >= {"README.md", "model.keras", "tokenizer/tokenizer.json"}

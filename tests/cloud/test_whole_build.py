@@ -85,9 +85,9 @@ def test_what_is_damaged_in_a_bucket_is_found_and_made_again(gcs: Gcs, bucket: s
     gcs.delete(bucket, first)
     gcs.write(bucket, second, before[second][:-1] + b"?")
     gcs.delete(bucket, index)
-    found = building.command("verify", f"gs://{bucket}/out", "--json")
-    assert found.status == 1
-    damaged = {f"out/{each['file']}" for each in json.loads(found.out)}
+    verified = building.command("verify", f"gs://{bucket}/out", "--json")
+    assert verified.status == 1
+    damaged = {f"out/{file['file']}" for file in json.loads(verified.out)}
     assert {first, second, index} <= damaged
     done(building.command("verify", f"gs://{bucket}/out", "--repair"))
     assert gcs.objects(bucket) == before

@@ -91,17 +91,17 @@ class Change(NamedTuple):
 @pytest.fixture(scope="module")
 def roots(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A copy of each dataset."""
-    found = {}
+    copies = {}
     for name, changes in BUILDS.items():
         root = tmp_path_factory.mktemp(name) / "here" / "out"
         shutil.copytree(built(REVIEWS, **changes), root)
-        found[name] = root
-    return found
+        copies[name] = root
+    return copies
 
 
 def files_of(root: Path) -> list[str]:
-    found = [str(path.relative_to(root)) for path in sorted(root.rglob("*.json")) if path.parent.name != "tokenizer"]
-    return [name for name in found if "receipt" not in name or "-00000-" in name]
+    names = [str(path.relative_to(root)) for path in sorted(root.rglob("*.json")) if path.parent.name != "tokenizer"]
+    return [name for name in names if "receipt" not in name or "-00000-" in name]
 
 
 def changes_of(root: Path, file: str) -> Iterator[Change]:
@@ -202,8 +202,8 @@ def test_every_parser_takes_a_file_or_refuses_it(roots: dict[str, Path], name: s
 @pytest.mark.parametrize("file", ["manifest.json", "receipt-0", "source.json", "job.json"])
 @pytest.mark.parametrize("text", [b"", b"[]", b"{}", b"\xff", b"[" * 100_000, b'{"index": ' + b"9" * 10_000 + b"}"])
 def test_a_file_that_is_none_of_ours_is_refused(file: str, text: bytes, tmp_path: Path) -> None:
-    found = refused_or(functools.partial(parser_of(file, tmp_path), text))
-    assert found is None or file == "job.json"
+    parsed = refused_or(functools.partial(parser_of(file, tmp_path), text))
+    assert parsed is None or file == "job.json"
 
 
 @pytest.mark.slow
@@ -330,8 +330,8 @@ def require_refused_or_whole(
     folder: Path, content: bytes, *, name: str = "plan-00000.parquet", about: object = ""
 ) -> None:
     job = job_in(folder)
-    for each in ("plan.json", "plan-00000.parquet"):
-        storage.write_bytes(job.work_path("train", each), content if each == name else plan_bytes(each))
+    for file in ("plan.json", "plan-00000.parquet"):
+        storage.write_bytes(job.work_path("train", file), content if file == name else plan_bytes(file))
     plan_files._open.cache_clear()
     plan_files._read_group.cache_clear()
 
@@ -339,9 +339,9 @@ def require_refused_or_whole(
         return
     assert sum(plan.rows) == 100
     for task in plan.tasks():
-        if found := refused_or(functools.partial(plan_files.task_of, job, plan_files.key_of(task)), about):
-            assert (found.num_rows, found.located.num_rows) == (task.num_rows, task.num_rows)
-            assert max(found.located.file) < len(found.located.files)
+        if task_read := refused_or(functools.partial(plan_files.task_of, job, plan_files.key_of(task)), about):
+            assert (task_read.num_rows, task_read.located.num_rows) == (task.num_rows, task.num_rows)
+            assert max(task_read.located.file) < len(task_read.located.files)
 
 
 # Shards and records
@@ -422,12 +422,12 @@ def encoded(draw: st.DrawFn) -> list[bytes]:
     """Return records of one of the smaller schemas, optionally with damage in one of them."""
     schema = draw(st.sampled_from(SCHEMAS[:6]))
     columns = {
-        each.name: np.array(
-            draw(st.lists(st.integers(-(2**31), 2**31), min_size=2 * each.num_values, max_size=2 * each.num_values))
+        item.name: np.array(
+            draw(st.lists(st.integers(-(2**31), 2**31), min_size=2 * item.num_values, max_size=2 * item.num_values))
         )
-        .astype(each.dtype)
-        .reshape(2, *each.shape)
-        for each in schema.features
+        .astype(item.dtype)
+        .reshape(2, *item.shape)
+        for item in schema.features
     }
     messages = list(examples.encode(columns, schema))
     if draw(st.booleans()):
@@ -438,5 +438,5 @@ def encoded(draw: st.DrawFn) -> list[bytes]:
 @FUZZ
 @given(messages=encoded(), schema=st.sampled_from(SCHEMAS))
 def test_records_of_another_schema_are_refused_or_are_of_this_one_too(messages: list[bytes], schema: Schema) -> None:
-    found = refused_or(lambda: examples.decode(payloads_of(messages), schema, place="shard"))
-    assert found is None or list(examples.encode(found, schema)) == messages
+    columns = refused_or(lambda: examples.decode(payloads_of(messages), schema, place="shard"))
+    assert columns is None or list(examples.encode(columns, schema)) == messages

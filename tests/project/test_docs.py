@@ -43,12 +43,12 @@ class Page(html.parser.HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Collect the references of a tag. Links of kind `canonical` and the like fetch nothing."""
-        given = {name: value or "" for name, value in attrs}
-        self.anchors |= {given[name] for name in ("id", "name") if name in given}
-        if tag == "a" and "href" in given:
-            self.links.append(given["href"])
-        if tag != "link" or given.get("rel") in ("stylesheet", "preload", "icon", "preconnect", "modulepreload"):
-            self.fetched += [given[name] for of, name in FETCHED if of == tag and name in given]
+        attributes = {name: value or "" for name, value in attrs}
+        self.anchors |= {attributes[name] for name in ("id", "name") if name in attributes}
+        if tag == "a" and "href" in attributes:
+            self.links.append(attributes["href"])
+        if tag != "link" or attributes.get("rel") in ("stylesheet", "preload", "icon", "preconnect", "modulepreload"):
+            self.fetched += [attributes[name] for of, name in FETCHED if of == tag and name in attributes]
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +99,7 @@ def test_no_page_asks_another_host_for_anything(site: Path, built: Mapping[str, 
 def test_the_command_line_page_has_every_option(site: Path, page: str, command: click.Command) -> None:
     text = (site / "reference" / "cli" / f"{page}.html").read_text(encoding="utf-8")
     inner = list(command.commands.values()) if isinstance(command, click.Group) else []
-    every = [parameter for each in [command, *inner] for parameter in each.params]
+    every = [parameter for owner in [command, *inner] for parameter in owner.params]
     options = {name for parameter in every for name in parameter.opts if name.startswith("--")}
     assert len(options) > 30
     assert [name for name in options if name not in text] == []
@@ -111,11 +111,13 @@ def test_the_api_pages_have_every_public_name(built: Mapping[str, Page]) -> None
     for module in tfrecord_io._MODULES:
         loaded = importlib.import_module(f"tfrecord_io.{module}")
         public = [getattr(loaded, name) for name in loaded.__all__]
-        found = {each.__name__: each for each in public if inspect.isroutine(each) or inspect.isclass(each)}
+        documented = {value.__name__: value for value in public if inspect.isroutine(value) or inspect.isclass(value)}
         ends = {anchor.rpartition(".")[2] for anchor in anchors if anchor.startswith(f"tfrecord_io.{module}.")}
-        assert found
+        assert documented
         # Names that a module only re-exports appear on their own module's page.
-        assert [n for n, each in found.items() if n not in ends and f"{each.__module__}.{n}" not in anchors] == []
+        assert [
+            n for n, value in documented.items() if n not in ends and f"{value.__module__}.{n}" not in anchors
+        ] == []
 
 
 def test_every_document_is_in_the_navigation() -> None:
@@ -133,16 +135,16 @@ def test_the_errors_page_names_every_error() -> None:
 
 def strings_of_the_code() -> str:
     """Return every text constant of the product, one per line, with the parts of f-strings in order."""
-    found = []
+    lines = []
     for package in ("pipelines", "tfrecord_io"):
         for module in sources.modules(package).values():
             for node in ast.walk(module):
                 if isinstance(node, ast.JoinedStr):
                     parts = [str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values]
-                    found.append("".join(parts))
+                    lines.append("".join(parts))
                 elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-                    found.append(re.sub(r"%[.\d]*[rsdf]", "…", node.value).replace("%%", "%"))
-    return "\n".join(found)
+                    lines.append(re.sub(r"%[.\d]*[rsdf]", "…", node.value).replace("%%", "%"))
+    return "\n".join(lines)
 
 
 def test_troubleshooting_quotes_messages_that_exist() -> None:

@@ -44,18 +44,18 @@ def as_rows(columns: dict[str, np.ndarray], names: Iterable[str]) -> list[bytes]
     return [b"".join(array[index].tobytes() for array in arrays) for index in range(len(arrays[0]))]
 
 
-def assert_same_rows(got: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
-    assert got.keys() == expected.keys()
+def assert_same_rows(rows: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
+    assert rows.keys() == expected.keys()
     for name, values in expected.items():
-        np.testing.assert_array_equal(got[name], values, err_msg=name)
+        np.testing.assert_array_equal(rows[name], values, err_msg=name)
 
 
 @pytest.mark.parametrize("split", SPLITS)
 def test_every_row_of_the_source_is_there_exactly_once(split: str) -> None:
     names = (*TOKEN_FEATURES, "label")
-    got, expected = (as_rows(rows, names) for rows in (read_rows(reviews(), split), expected_reviews(split)))
-    assert collections.Counter(got) == collections.Counter(expected)
-    assert got != expected, "the seed permutes the rows"
+    written, expected = (as_rows(rows, names) for rows in (read_rows(reviews(), split), expected_reviews(split)))
+    assert collections.Counter(written) == collections.Counter(expected)
+    assert written != expected, "the seed permutes the rows"
 
 
 @pytest.mark.parametrize("split", SPLITS)

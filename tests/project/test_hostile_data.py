@@ -35,7 +35,7 @@ CLASSES = ("no", "yes")
 class Case:
     """A source and options of a build, with the expected result.
 
-    kept        `texts` of the built rows, and their other `columns`; the build prints `said`
+    kept        `texts` of the built rows, and their other `columns`; the build prints `notice`
     rejected    the rejected rows by reason; the other fields describe the remaining rows
     refused     patterns for the cause and the remedy
     """
@@ -46,7 +46,7 @@ class Case:
     columns: Mapping[str, Sequence[Any]] = dataclasses.field(default_factory=dict)
     names: tuple[str, ...] | None = None
     tokens_cut: int = 0
-    said: str = ""
+    notice: str = ""
     reasons: Mapping[str, int] = dataclasses.field(default_factory=dict)
     cause: str = ""
     remedy: str = ""
@@ -207,7 +207,7 @@ CASES: dict[str, Case] = {
         {"train.tsv": 'text\tlabel\none\t0\n"two\t1\nthree\t0\nfour"\t1\nfive\t0\n'},
         ["one", "two\t1\nthree\t0\nfour", "five"],
         label=[0, 1, 0],
-        said="row 1 is 3 lines of the file, joined by quotes, though each line looks like a row; if quotes are plain",
+        notice="row 1 is 3 lines of the file, joined by quotes, though each line looks like a row; if quotes are plain",
     ),
     "null-words-csv": rejected(
         {"train.csv": 'text,n\nNA,1\nnull,2\nNone,3\nnan,4\nN/A,5\n"",6\n,7\na,8\n'}, {"text_null": 7}, ["a"]
@@ -301,7 +301,7 @@ CASES: dict[str, Case] = {
     "only-a-header": refused({"train.csv": "text,n\n"}, NO_ROWS[0], NO_ROWS[1]),
     "no-row-groups": refused(parquet(text=pa.array([], pa.string())), NO_ROWS[0], NO_ROWS[1]),
     "empty-split": kept(
-        {"train.csv": "text,n\na,1\n", "test.csv": "text,n\n"}, ["a"], said="split 'test' has no rows and is left out"
+        {"train.csv": "text,n\na,1\n", "test.csv": "text,n\n"}, ["a"], notice="split 'test' has no rows and is left out"
     ),
     "later-file-without-column": rejected(
         {"train-0.jsonl": jsonl({"text": "a", "label": 1}), "train-1.jsonl": jsonl({"text": "b"})},
@@ -326,7 +326,7 @@ CASES: dict[str, Case] = {
         ["a", "b", "c", "a", "b"],
         label=[0, 1, 2, 0, 2],
         names=("no", "maybe", "yes"),
-        said="its files have different classes; all files get the classes no, maybe, yes",
+        notice="its files have different classes; all files get the classes no, maybe, yes",
     ),
     "type-of-another-file": refused(
         several(parquet("a.parquet", text=["a"]), parquet("b.parquet", text=[7])),
@@ -336,7 +336,7 @@ CASES: dict[str, Case] = {
     "late-keys": kept(
         train(*({"text": "a", "more": "x" * 1_000_000} for _ in range(12)), {"text": "b", "label": 1}),
         ["a"] * 12 + ["b"],
-        said="the first rows do not have all keys or types: column 'label'; reading the source again",
+        notice="the first rows do not have all keys or types: column 'label'; reading the source again",
     ),
     "late-fractions": kept(
         train(
@@ -344,7 +344,7 @@ CASES: dict[str, Case] = {
             {"text": "b", "in": {"n": 1.5}},
         ),
         ["a"] * 12 + ["b"],
-        said="Float value 1.500000 was truncated converting to int64; reading the source again",
+        notice="Float value 1.500000 was truncated converting to int64; reading the source again",
     ),
     "fractions-in-a-later-file": refused(
         {"train-1.jsonl": '{"text": "a", "n": 1}\n', "train-2.jsonl": '{"text": "b", "n": 1.5}\n'},
@@ -439,7 +439,7 @@ def test_hostile_data_has_the_documented_outcome(tmp_path: Path, tokenizer: Any,
     ledger = facts.splits["train"].ledger
     assert (ledger.rejected, ledger.tokens_cut) == (case.reasons, case.tokens_cut)
     require_rows(tmp_path / "out", case, tokenizer)
-    assert case.said in outcome.err
+    assert case.notice in outcome.err
     assert case.names is None or facts.label_names == case.names
 
 
@@ -448,8 +448,8 @@ def test_the_page_has_a_row_for_each_exception_and_its_result() -> None:
     rows = re.findall(r"^\| `([a-z0-9-]+)` \| .+ \| (.+) \|$", page, re.M)
     names = [name for name, _ in rows]
     assert names == [name for name, case in CASES.items() if name in names or case.outcome != "kept"]
-    for name, said in rows:
+    for name, result in rows:
         case = CASES[name]
-        assert said.startswith(case.outcome), name
+        assert result.startswith(case.outcome), name
         if case.outcome == "rejected":
-            assert re.findall(r"`([a-z0-9]+(?:_[a-z0-9]+)+)`", said) == sorted(case.reasons), name
+            assert re.findall(r"`([a-z0-9]+(?:_[a-z0-9]+)+)`", result) == sorted(case.reasons), name

@@ -27,13 +27,13 @@ def limits_in(module: ast.Module) -> list[int]:
         if isinstance(node, ast.Call):
             name = getattr(node.func, "attr", getattr(node.func, "id", ""))
             numbers = [argument for argument in node.args[:1] if is_number(argument)]
-            found = bool(numbers) and (
+            is_limit = bool(numbers) and (
                 name in WAITS or (name == "sleep" and ast.literal_eval(numbers[0]) >= LONG_PAUSE)
             )
             # A step of a loop that looks again is no limit: wait(0.05).
-            if found and name == "wait" and ast.literal_eval(numbers[0]) < 1:
-                found = False
-            if found or any(word.arg in ("timeout", "deadline") and is_number(word.value) for word in node.keywords):
+            if is_limit and name == "wait" and ast.literal_eval(numbers[0]) < 1:
+                is_limit = False
+            if is_limit or any(word.arg in ("timeout", "deadline") and is_number(word.value) for word in node.keywords):
                 lines.append(node.lineno)
         elif isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None and is_number(node.value):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]

@@ -69,19 +69,19 @@ def in_tables(path: str) -> set[str]:
 
 def part(path: str, start: str, end: str) -> str:
     """The text of a page from `start` to the next `end`."""
-    found = re.search(re.escape(start) + "(.*?)" + re.escape(end), text(path), flags=re.DOTALL)
-    assert found, f"{path} has no text from {start!r} to {end!r}"
-    return found[1]
+    match = re.search(re.escape(start) + "(.*?)" + re.escape(end), text(path), flags=re.DOTALL)
+    assert match, f"{path} has no text from {start!r} to {end!r}"
+    return match[1]
 
 
 def missing(names: Iterable[str], places: Mapping[str, Iterable[str]], *, exactly: Iterable[str] = ()) -> list[str]:
-    lacking = [f"{place} lacks {name}" for place, found in places.items() for name in sorted({*names} - {*found})]
+    lacking = [f"{place} lacks {name}" for place, known in places.items() for name in sorted({*names} - {*known})]
     return lacking + [f"{place} has {name}" for place in exactly for name in sorted({*places[place]} - {*names})]
 
 
 def nothing_lacks(*lacking: list[str]) -> None:
     """Fail with a line for each missing name; pytest would cut a long list."""
-    lines = [line for each in lacking for line in each]
+    lines = [line for some in lacking for line in some]
     assert not lines, "\n".join(["", *lines])
 
 
@@ -98,9 +98,9 @@ def test_every_layout_is_in_every_place() -> None:
     places: dict[str, Iterable[str]] = {
         "LayoutName": get_args(LayoutName),
         "docs/manifest.schema.json": enum("properties", "layout", "properties", "name"),
-        "tests/prepare/layouts/test_contract.py": {str(each.get("layout", "pad")) for each in options},
+        "tests/prepare/layouts/test_contract.py": {str(case_options.get("layout", "pad")) for case_options in options},
         "tests/project/test_golden_bytes.py": {case.get("layout", "pad") for case in test_golden_bytes.CASES.values()},
-        "scripts/make_format_data.py": {"pad", *(each[1] for each in format_data if each[0] == "--layout")},
+        "scripts/make_format_data.py": {"pad", *(words[1] for words in format_data if words[0] == "--layout")},
         "docs/how-to/layouts/": {path.stem for path in (REPOSITORY / "docs/how-to/layouts").iterdir()},
         "mkdocs.yml": re.findall(r"how-to/layouts/(\w+)\.md", text("mkdocs.yml")),
         **{page: quoted(page) for page in ("docs/how-to/layouts/index.md", "docs/how-to/read.md", "docs/format.md")},
@@ -115,7 +115,7 @@ def test_every_layout_is_in_every_place() -> None:
 
 def test_every_option_of_a_layout_is_on_a_page() -> None:
     pages = "".join(path.read_text(encoding="utf-8") for path in (REPOSITORY / "docs/how-to/layouts").glob("*.md"))
-    flags = [each.flag for config in (LayoutConfig, SourceConfig) for each in declared(config) if each.taken_with]
+    flags = [option.flag for config in (LayoutConfig, SourceConfig) for option in declared(config) if option.taken_with]
     nothing_lacks(missing(flags, {"docs/how-to/layouts/": re.findall(r"--[\w-]+", pages)}))
 
 
@@ -123,7 +123,7 @@ def test_every_column_of_a_layout_is_one_of_its_inputs() -> None:
     lacking = []
     for option in declared(SourceConfig):
         for layout in option.taken_with:
-            case = next(each for each in test_contract.CASES.values() if each.options.get("layout", "pad") == layout)
+            case = next(case for case in test_contract.CASES.values() if case.options.get("layout", "pad") == layout)
             columns = values_of(SourceConfig, typed_options(case.options)) | {option.field: "given"}
             inputs = inputs_of(LayoutConfig(name=layout), SourceConfig(dataset="d", **columns))  # type: ignore[arg-type]
             lacking += missing(
@@ -133,9 +133,11 @@ def test_every_column_of_a_layout_is_one_of_its_inputs() -> None:
 
 
 def test_advice_against_padding_knows_every_option_that_pack_refuses() -> None:
-    options = [each for each in declared(LayoutConfig) if "pad" in each.taken_with and "pack" not in each.taken_with]
+    options = [
+        option for option in declared(LayoutConfig) if "pad" in option.taken_with and "pack" not in option.taken_with
+    ]
     known = re.findall(r'options(?:\.get\(|\[)"(\w+)"', text(ADVICE))
-    nothing_lacks(missing([each.key or each.field for each in options], {ADVICE: known}))
+    nothing_lacks(missing([option.key or option.field for option in options], {ADVICE: known}))
 
 
 def test_every_form_of_chats_is_in_every_place() -> None:
@@ -154,8 +156,8 @@ def test_every_form_of_chats_is_in_every_place() -> None:
 
 
 def test_every_field_of_a_shard_is_in_every_place() -> None:
-    names, columns = ({each.name for each in dataclasses.fields(kind)} for kind in (Shard, Shards))
-    names |= {each.name for each in dataclasses.fields(Ledger)}
+    names, columns = ({field.name for field in dataclasses.fields(kind)} for kind in (Shard, Shards))
+    names |= {field.name for field in dataclasses.fields(Ledger)}
     schema = json.loads(text("docs/manifest.schema.json"))["$defs"]["shards"]["properties"]
     places = {"ledger.Shards": columns, "docs/manifest.schema.json": schema, "docs/format.md": quoted("docs/format.md")}
     nothing_lacks(missing(names - {"ledger"}, places, exactly=["ledger.Shards", "docs/manifest.schema.json"]))
@@ -177,7 +179,7 @@ def test_every_client_is_in_every_place() -> None:
     imported = ("__init__.py", "expected.py")
     nothing_lacks(
         missing([name for name, _ in clients], {"docs/reference/clients.md": sections}),
-        missing({*programs} - {*imported}, {"CLIENTS": {each.program for _, each in clients}}),
+        missing({*programs} - {*imported}, {"CLIENTS": {client.program for _, client in clients}}),
     )
 
 
@@ -197,7 +199,7 @@ def test_every_task_is_in_every_place() -> None:
     }
     predicted = [name for name, kind in TASKS.items() if kind.predictor]
     # Another number of labels gives weights of other shapes.
-    options = {each.field for each in declared(TrainConfig) if each.group == "Task and model"} - {"num_labels"}
+    options = {option.field for option in declared(TrainConfig) if option.group == "Task and model"} - {"num_labels"}
     identity = {*TrainConfig(data="d", task="clm", model="m").identity()}
     identity |= {*re.findall(r'"(\w+)": config\.\1', text("pipelines/train/setup.py"))}
     page = "docs/how-to/predict-and-export.md"
@@ -274,8 +276,8 @@ class Extras(ast.NodeVisitor):
                 self.visit(node)
 
     def visit_Constant(self, node: ast.Constant) -> None:
-        if isinstance(node.value, str) and (found := re.match(r"([\w.-]+)(?:\[\w+\])?>=", node.value)):
-            self.names.add(found[1])
+        if isinstance(node.value, str) and (match := re.match(r"([\w.-]+)(?:\[\w+\])?>=", node.value)):
+            self.names.add(match[1])
 
 
 def test_every_package_for_workers_is_in_every_place() -> None:
@@ -310,7 +312,9 @@ def test_every_storage_is_in_every_place() -> None:
 @pytest.mark.parametrize("name", sorted({*STORES.values()}))
 def test_every_storage_has_the_functions_of_one_that_fsspec_opens_and_those_of_a_bucket(name: str) -> None:
     store = importlib.import_module(f"pipelines.prepare.storage.{name}")
-    for each in ("open_fs", "info", "entries", "write", "delete", "delete_files"):
-        assert inspect.signature(getattr(store, each)) == inspect.signature(getattr(object_storage, each)), each
+    for function in ("open_fs", "info", "entries", "write", "delete", "delete_files"):
+        assert inspect.signature(getattr(store, function)) == inspect.signature(getattr(object_storage, function)), (
+            function
+        )
     for_buckets = ("versions", "pinned", "require_bucket", "explanation", "checks", "forget")
-    assert [each for each in for_buckets if not hasattr(store, each)] == []
+    assert [function for function in for_buckets if not hasattr(store, function)] == []

@@ -51,12 +51,12 @@ _MOST_MODULES = 15
 @functools.cache
 def _modules() -> dict[str, ast.Module]:
     """Every module of the product by name; a package stands under its own name."""
-    found = {}
+    by_name = {}
     for package in ("pipelines", "prep_tfrecords", "tfrecord_io"):
         for path, module in sources.modules(package).items():
             name = path.removesuffix(".py").replace("/", ".")
-            found[name.removesuffix(".__init__")] = module
-    return found
+            by_name[name.removesuffix(".__init__")] = module
+    return by_name
 
 
 def _names(node: ast.AST) -> Iterator[str]:
@@ -91,7 +91,7 @@ def test_a_room_imports_only_rooms_above_it_and_has_about_a_dozen_modules(parent
     for at, room in enumerate(rooms):
         below = [f"{parent}.{name}" for name in rooms[at + 1 :]]
         for module in _of(f"{parent}.{room}"):
-            assert not [name for name in _imports(module) if any(_is_in(name, each) for each in below)], module
+            assert not [name for name in _imports(module) if any(_is_in(name, lower) for lower in below)], module
     for folder in building.REPOSITORY.glob("pipelines/prepare/**/"):
         assert len(list(folder.glob("[!_]*.py"))) <= _MOST_MODULES
 
@@ -123,13 +123,13 @@ def test_a_runner_is_chosen_before_beam_is_imported() -> None:
 def test_a_side_knows_nothing_of_another_but_what_is_named(room: str, outside: str, allowed: tuple[str, ...]) -> None:
     for module in _of(room):
         known = [name for name in _imports(module) if _is_in(name, outside)]
-        known = [name for name in known if not any(_is_in(name, f"{outside}.{each}") for each in allowed)]
+        known = [name for name in known if not any(_is_in(name, f"{outside}.{part}") for part in allowed)]
         assert known == [], module
 
 
 @pytest.mark.parametrize("library", sorted(LIBRARIES))
 def test_large_libraries_are_imported_only_by_the_rooms_that_are_about_them(library: str) -> None:
-    users = {name for name in _modules() if any(_is_in(each, library) for each in _imports(name))}
+    users = {name for name in _modules() if any(_is_in(imported, library) for imported in _imports(name))}
     assert users, "somebody uses it"
     assert not [name for name in users if not any(_is_in(name, room) for room in LIBRARIES[library])]
 
@@ -161,9 +161,9 @@ def imports(modules: list[str]) -> str:
     ],
 )
 def test_what_starts_fast_imports_nothing_heavy(modules: list[str], needed: str, heavy: set[str]) -> None:
-    found = imported_by(imports(modules))
-    assert needed in found
-    assert not found & (HEAVY | heavy)
+    imported = imported_by(imports(modules))
+    assert needed in imported
+    assert not imported & (HEAVY | heavy)
 
 
 @pytest.mark.slow

@@ -63,7 +63,7 @@ def strict(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
     closed = {"additionalProperties": False} if "properties" in schema else {}
-    inner = {name: each if name in CONDITIONS else strict(each) for name, each in schema.items()}
+    inner = {name: value if name in CONDITIONS else strict(value) for name, value in schema.items()}
     return {**closed, **inner}
 
 
@@ -99,10 +99,10 @@ def test_the_manifest_of_a_build_validates_and_has_no_field_that_the_schema_does
 )
 def test_the_schema_is_not_stricter_than_the_parser(path: Place, value: Any) -> None:
     try:
-        found = manifest.parse(json.dumps(changed(document(), path, value)))
+        parsed = manifest.parse(json.dumps(changed(document(), path, value)))
     except ManifestError:
         return
-    require_valid(json.loads(manifest.dump(found)))
+    require_valid(json.loads(manifest.dump(parsed)))
 
 
 def test_what_a_newer_minor_version_adds_is_allowed_everywhere() -> None:
@@ -165,7 +165,7 @@ DAMAGE = [
     *at("features", 1, "constant", to=(0.5, "0", True, [], 2**63, -(2**63) - 1)),
     *at("layout", to=(None, 1, "pad")),
     *at("layout", "bucket_lengths", to=([], [0], [True], ["8"], None, 8, [8, 8])),
-    *at(*SHARDS, "num_unlabelled", to=[[each, 0] for each in NO_COUNT]),
+    *at(*SHARDS, "num_unlabelled", to=[[count, 0] for count in NO_COUNT]),
     *at("tokenizer", to=(None, [], "tok")),
     *at("tokenizer", "vocab_size", to=(*NO_COUNT, 0, 2**31 + 1)),
     *at("tokenizer", "content_sha256", to=("", "../x", "cd" * 31, "CD" * 32)),
@@ -240,14 +240,14 @@ def test_a_constant_of_a_float_feature_is_refused_by_both() -> None:
 def test_roles_and_dtypes_are_those_of_the_code() -> None:
     assert tuple(ROLES) == get_args(Role)
     feature = SCHEMA["$defs"]["feature"]["properties"]
-    found = {name: feature[name]["enum"] for name in ("role", "dtype")}
-    assert found == {"role": list(ROLES), "dtype": list(get_args(DType))}, "docs/manifest.schema.json"
+    enums = {name: feature[name]["enum"] for name in ("role", "dtype")}
+    assert enums == {"role": list(ROLES), "dtype": list(get_args(DType))}, "docs/manifest.schema.json"
     padding = {None: "", "pad": "the pad id", 0: "0"}
     cells = [
         (f"`{role}`", ", ".join(spec.dtypes), spec.shape, padding[spec.padding], spec.meaning)
         for role, spec in ROLES.items()
     ]
-    assert [row for row in (f"| {' | '.join(each)} |" for each in cells) if f"\n{row}\n" not in PAGE] == [], PAGE_NAME
+    assert [row for row in (f"| {' | '.join(texts)} |" for texts in cells) if f"\n{row}\n" not in PAGE] == [], PAGE_NAME
 
 
 def test_every_field_is_described_and_on_the_page() -> None:

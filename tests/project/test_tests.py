@@ -23,13 +23,13 @@ def _replaced() -> Iterator[tuple[str, str]]:
 
 
 def test_no_test_module_imports_another() -> None:
-    found = []
+    imported = []
     for name, module in modules("tests").items():
         for node in ast.walk(module):
-            parts = [node.module, *(each.name for each in node.names)] if isinstance(node, ast.ImportFrom) else []
+            parts = [node.module, *(alias.name for alias in node.names)] if isinstance(node, ast.ImportFrom) else []
             last = [str(part).rpartition(".")[2] for part in parts if str(parts[0]).startswith("tests")]
-            found += [f"{name}: {part}" for part in last if part.startswith("test_") and name != _ABOUT_TESTS]
-    assert found == []
+            imported += [f"{name}: {part}" for part in last if part.startswith("test_") and name != _ABOUT_TESTS]
+    assert imported == []
 
 
 def test_what_tests_replace_is_public_and_little() -> None:

@@ -123,30 +123,32 @@ def outcome(folder: Path, form: str, name: str) -> str:
     if reasons.any():
         return f"`{reasons[0]}`"
     kept = rows.arrays["label" if name == "class" else "v"]
-    found = kept.tolist()
+    read = kept.tolist()
     if name == "class":
-        assert plan.label_names is None or [plan.label_names[row] for row in found] == ["no", "yes"]
-        return "=" if found == values else str(found[0])
-    found = [each.decode() if isinstance(each, bytes) and not isinstance(values[0], bytes) else each for each in found]
-    if found == values:
+        assert plan.label_names is None or [plan.label_names[row] for row in read] == ["no", "yes"]
+        return "=" if read == values else str(read[0])
+    read = [
+        value.decode() if isinstance(value, bytes) and not isinstance(values[0], bytes) else value for value in read
+    ]
+    if read == values:
         return "="
-    if found == [float(np.float32(value)) if isinstance(value, float) else value for value in values]:
+    if read == [float(np.float32(value)) if isinstance(value, float) else value for value in values]:
         return "float32"
-    return f"`{found[0]}`"
+    return f"`{read[0]}`"
 
 
 def page() -> dict[str, list[str]]:
     text = (REPOSITORY / "docs" / "reference" / "difficult-data.md").read_text(encoding="utf-8")
     table = text.partition("| value | json |")[2].partition("\n\n")[0]
-    found = re.findall(r"^\| ([a-z0-9-]+) \| (.+) \|$", table, re.M)
-    return {name: cells.split(" | ") for name, cells in found}
+    lines = re.findall(r"^\| ([a-z0-9-]+) \| (.+) \|$", table, re.M)
+    return {name: cells.split(" | ") for name, cells in lines}
 
 
 @pytest.mark.parametrize("name", VALUES)
 def test_a_value_is_kept_as_the_page_says(tmp_path: Path, name: str) -> None:
-    for form, said in zip(FORMATS, page().get(name, ["="] * len(FORMATS)), strict=True):
+    for form, expected in zip(FORMATS, page().get(name, ["="] * len(FORMATS)), strict=True):
         (tmp_path / form).mkdir()
-        assert outcome(tmp_path / form, form, name) == said, form
+        assert outcome(tmp_path / form, form, name) == expected, form
 
 
 def test_the_page_has_the_values_that_a_format_changes() -> None:

@@ -98,7 +98,7 @@ def try_engine(
     reference = _Timed(HuggingFaceEngine(tokenizer, dtype=INT32))
     timed = _Timed(engine)
     trial = Trial(engine=engine.name, kind=kind)
-    found: list[str] = []
+    wrong: list[str] = []
     material = kinds.material(tokenizer)
     batches: list[Iterable[list[str]]] = [
         [strings.written()],
@@ -112,10 +112,10 @@ def try_engine(
     for batch in itertools.chain.from_iterable(batches):
         trial.strings += len(batch)
         trial.megabytes += sum(len(text.encode()) for text in batch) / 1e6
-        found += [batch[index] for index in differing(timed, reference, batch)]
-    trial.differing = len(found)
+        wrong += [batch[index] for index in differing(timed, reference, batch)]
+    trial.differing = len(wrong)
     trial.ids, trial.seconds, trial.reference_seconds = reference.ids, timed.seconds, reference.seconds
-    shortest = sorted(found, key=len)[:_KEPT]
+    shortest = sorted(wrong, key=len)[:_KEPT]
     trial.examples = sorted({shortened(text, engine, reference) for text in shortest})
     _try_rows(trial, engine, tokenizer, strings.random_batches(rows, seed=seed + 1, material=material))
     return trial
@@ -146,14 +146,14 @@ def differing(engine: Engine, reference: Engine, texts: list[str], *, times: int
     array = pa.array(["not this", *texts, "nor this"], kind)[1:-1]
     expected = reference.encode(array)
     for _ in range(times):
-        got = engine.encode(array)
-        if not (np.array_equal(got.ids, expected.ids) and np.array_equal(got.offsets, expected.offsets)):
+        runs = engine.encode(array)
+        if not (np.array_equal(runs.ids, expected.ids) and np.array_equal(runs.offsets, expected.offsets)):
             break
     else:
         return []
-    if len(got) != len(expected):
+    if len(runs) != len(expected):
         return list(range(len(expected)))
-    pairs = zip(_lists(got), _lists(expected), strict=True)
+    pairs = zip(_lists(runs), _lists(expected), strict=True)
     return [index for index, (ours, theirs) in enumerate(pairs) if not np.array_equal(ours, theirs)]
 
 
@@ -202,8 +202,8 @@ def wrong_rows(
     encoder: RowEncoder, tokenizer: Any, columns: list[list[str]], *, length: int, truncation: Truncation
 ) -> list[int]:
     """The indices of those possible rows that are not the tokenizer's own."""
-    got = encoder.encode([pa.array(column, pa.string()) for column in columns])
-    possible = np.flatnonzero(~got.impossible)
+    rows = encoder.encode([pa.array(column, pa.string()) for column in columns])
+    possible = np.flatnonzero(~rows.impossible)
     if not len(possible):
         return []
     expected = tokenizer(
@@ -212,9 +212,9 @@ def wrong_rows(
         max_length=length,
         verbose=False,
     )
-    ours = {"input_ids": _lists(got.ids)}
-    if got.types is not None:
-        ours["token_type_ids"] = _lists(RaggedTokens(got.types, got.ids.offsets))
+    ours = {"input_ids": _lists(rows.ids)}
+    if rows.types is not None:
+        ours["token_type_ids"] = _lists(RaggedTokens(rows.types, rows.ids.offsets))
     assert ours.keys() == expected.keys() - {"attention_mask"}
     return [
         int(row)
@@ -226,11 +226,11 @@ def wrong_rows(
 def as_table(trials: Sequence[Trial]) -> str:
     """One line for each engine and kind; below, what differs."""
     rows = []
-    for engine, kind in dict.fromkeys((each.engine, each.kind) for each in trials):
-        some = [each for each in trials if (each.engine, each.kind) == (engine, kind)]
+    for engine, kind in dict.fromkeys((trial.engine, trial.kind) for trial in trials):
+        some = [trial for trial in trials if (trial.engine, trial.kind) == (engine, kind)]
         names = ("strings", "ids", "rows", "megabytes", "differing")
-        counts = [sum(getattr(each, name) for each in some) for name in names]
-        share = sum(each.seconds for each in some) / (sum(each.reference_seconds for each in some) or 1)
+        counts = [sum(getattr(trial, name) for trial in some) for name in names]
+        share = sum(trial.seconds for trial in some) / (sum(trial.reference_seconds for trial in some) or 1)
         row = [engine, kind, f"{len(some):,}", *(f"{count:,.1f}".removesuffix(".0") for count in counts)]
         rows.append([*row, f"{share:.2f}" if share else ""])
     lines = [table(["engine", "kind", "tokenizers", "texts", "ids", "rows", "MB", "differ", "CPU share"], rows)]
@@ -268,7 +268,7 @@ def try_strange(seed: int, number: int, *, num_texts: int) -> Trial:
                 _try_strange_rows(trial, engine, tokenizer, texts[: num_texts // 2], rng=rng)
     trial.examples += raised
     trial.differing = len(trial.examples)
-    trial.examples = [f"{each}; strange --seed {seed} --only {number}" for each in trial.examples]
+    trial.examples = [f"{text}; strange --seed {seed} --only {number}" for text in trial.examples]
     return trial
 
 

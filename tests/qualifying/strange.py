@@ -271,7 +271,7 @@ def _byte_level_split(rng: random.Random) -> Step:
     expressions = list(patterns.DEEPSEEK) if kind < 0.62 else rng.choice(_PATTERNS)
     split = {"type": "Split", "behavior": "Isolated", "invert": False}
     last = {**level, "use_regex": False, "add_prefix_space": False}
-    return _sequence([*({**split, "pattern": {"Regex": each}} for each in expressions), last])
+    return _sequence([*({**split, "pattern": {"Regex": expression}} for expression in expressions), last])
 
 
 def _sequence(steps: list[Step]) -> Step:
@@ -281,9 +281,9 @@ def _sequence(steps: list[Step]) -> Step:
 def _add_tokens(rng: random.Random, backend: Tokenizer, *, without: Sequence[str]) -> None:
     """Up to eight added tokens, each flag but `without` on none, some or all of them."""
     rates = {flag: 0.0 if flag in without else rng.choice((0.0, 0.0, 0.3, 1.0)) for flag in _FLAGS}
-    vocabulary, found = sorted(backend.get_vocab()), list[str]()
+    vocabulary, contents = sorted(backend.get_vocab()), list[str]()
     for _ in range(rng.choice((0, 1, 2, 2, 3, 4, 6, 8))):
-        before = rng.choice([*found, *_SIGNS])
+        before = rng.choice([*contents, *_SIGNS])
         cut = rng.randrange(len(before))
         overlapping = (
             before[cut:],
@@ -294,8 +294,8 @@ def _add_tokens(rng: random.Random, backend: Tokenizer, *, without: Sequence[str
             f"{before} ",
         )
         pools = (_SIGNS, _SIGNS, _SPACES, _SPACES, _WORDS, vocabulary, overlapping, overlapping)
-        found.append(rng.choice(rng.choice(pools)))
-    for content in found:
+        contents.append(rng.choice(rng.choice(pools)))
+    for content in contents:
         flags = {flag: _flag(rng, rates[flag]) for flag in _FLAGS}
         # The reference never ends with a token that is normalized to nothing.
         if not (flags["normalized"] and backend.normalizer and not backend.normalizer.normalize_str(content)):

@@ -38,11 +38,11 @@ _WORDS += ["https://a.b/c?d=e", "snake_case", "a@b.c"]
 @functools.cache
 def _by_category() -> list[list[str]]:
     """All code points of each general category."""
-    found: dict[str, list[str]] = {}
+    by_category: dict[str, list[str]] = {}
     for point in range(0x110000):
         if point not in _SURROGATES:
-            found.setdefault(unicodedata.category(chr(point)), []).append(chr(point))
-    return list(found.values())
+            by_category.setdefault(unicodedata.category(chr(point)), []).append(chr(point))
+    return list(by_category.values())
 
 
 @functools.cache

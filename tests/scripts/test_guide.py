@@ -73,7 +73,7 @@ def run_script(script: str, *shorter: str, folder: Path) -> str:
     A training run has one layer, and `shorter` as its last options. A preflight, of half a minute, is left
     out, since it has separate tests.
     """
-    said = ""
+    printed = ""
     with pytest.MonkeyPatch.context() as patched:
         patched.chdir(folder)
         patched.setitem(backbones._SIZES, "tiny", (1, 2, 128))
@@ -81,8 +81,8 @@ def run_script(script: str, *shorter: str, folder: Path) -> str:
             if "--preflight" not in words and "-c" not in words:
                 outcome = in_process.run([*words, *(shorter if words[:2] == ["train-tpu", "--data"] else ())])
                 assert outcome.status == 0 or "check.py" in words[1], outcome.err  # so few steps teach too little
-                said += outcome.out + outcome.err
-    return said
+                printed += outcome.out + outcome.err
+    return printed
 
 
 @pytest.fixture(scope="module")
@@ -121,8 +121,8 @@ class TestAcceptability:
     def test_predictions_agree_with_the_true_labels(self, acceptability: str, copy: Path) -> None:
         truth = runpy.run_path(str(copy / "examples" / "acceptability" / "make_data.py"))["splits"]()["test"]
         rows = pq.read_table(copy / "out" / "acceptability" / "test.parquet").to_pylist()
-        found = matthews_corrcoef([row["label"] for row in truth], [row["prediction_id"] for row in rows])
-        assert found > 0.3, "chance gives 0; the whole training run gives 0.99 or 1.0"
+        correlation = matthews_corrcoef([row["label"] for row in truth], [row["prediction_id"] for row in rows])
+        assert correlation > 0.3, "chance gives 0; the whole training run gives 0.99 or 1.0"
 
 
 def test_the_data_of_acceptability_are_those_of_its_script() -> None:
@@ -140,7 +140,7 @@ def test_a_notebook_is_of_format_4_5_and_holds_no_outputs(path: Path) -> None:
     assert (notebook["nbformat"], notebook["nbformat_minor"]) == (4, 5)
     ids = [cell["id"] for cell in notebook["cells"]]
     assert len(set(ids)) == len(ids)
-    assert all(re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", each) for each in ids)
+    assert all(re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", cell_id) for cell_id in ids)
     for cell in notebook["cells"]:
         assert cell.keys() - {"outputs", "execution_count"} == {"cell_type", "id", "metadata", "source"}
         if cell["cell_type"] == "code":
@@ -161,7 +161,7 @@ def cells(copy: Path) -> dict[str, Any]:
     whole = nbformat.v4.new_notebook()
     for path in NOTEBOOKS:
         others = nbformat.read(path, as_version=4).cells
-        local = [each for each in others if "needs-cloud" not in each.metadata.get("tags", ())]
+        local = [cell for cell in others if "needs-cloud" not in cell.metadata.get("tags", ())]
         whole.cells += [nbformat.v4.new_code_cell(source) for source in ("%reset -f", IN_KERNEL)] + local
     with pytest.MonkeyPatch.context() as patched:
         patched.chdir(copy)
@@ -179,10 +179,10 @@ def test_the_other_cells_of_a_notebook_run(path: Path, copy: Path, cells: dict[s
         assert pq.read_table(made / "test.parquet").num_rows == 200
         assert 0 < ast.literal_eval(shown(cells["colab-fit"])[-1])["cross_entropy"] < 1
     else:
-        assert {"config.json", "model.safetensors", "tokenizer.json"} <= {each.name for each in made.glob("exported/*")}
+        assert {"config.json", "model.safetensors", "tokenizer.json"} <= {file.name for file in made.glob("exported/*")}
     build = cells[f"{path.stem.partition('_')[0]}-build"]
     assert re.match(r"Built\(root='out/\w+/data', shards_made=\d, ", shown(build)[-1])
-    assert [each.output_type for each in build.outputs] == ["execute_result"], "nothing but the result is printed"
+    assert [output.output_type for output in build.outputs] == ["execute_result"], "nothing but the result is printed"
 
 
 # Without them, `!` starts processes. A training run of epochs takes ten steps.
@@ -203,4 +203,4 @@ get_ipython().system = run
 
 
 def shown(cell: Any) -> list[str]:
-    return [each.text if each.output_type == "stream" else each.data["text/plain"] for each in cell.outputs]
+    return [output.text if output.output_type == "stream" else output.data["text/plain"] for output in cell.outputs]

@@ -65,8 +65,8 @@ def test_the_command_makes_the_features_that_stand_beside_it(number: int) -> Non
     promised = {
         name: tuple(int(sizes[size]) for size in shape) for name, shape in re.findall(r"`(\w+) \[(\w?)\]`", features)
     }
-    found = {feature.name: feature.shape for feature in manifest.schema.features}
-    assert found == promised
+    shapes = {feature.name: feature.shape for feature in manifest.schema.features}
+    assert shapes == promised
 
 
 def objectives_and_layouts() -> list[tuple[str, str]]:

@@ -67,8 +67,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
             shutil.copy(source, target)
     build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir=dist"]
     subprocess.run([*build, "./tree"], cwd=folder, check=True, capture_output=True, timeout=limits.PROCESS)
-    (found,) = (folder / "dist").iterdir()
-    return found
+    (path,) = (folder / "dist").iterdir()
+    return path
 
 
 @pytest.mark.slow

@@ -103,13 +103,13 @@ def parse(program: str, words: list[str], *, whole: bool) -> None:
     try:
         command.make_context(program, words)
     except click.UsageError as error:
-        if whole or not any(isinstance(each, click.MissingParameter) for each in (error, error.__context__)):
+        if whole or not any(isinstance(cause, click.MissingParameter) for cause in (error, error.__context__)):
             raise
 
 
 def options_of(command: click.Command) -> set[str]:
     inner = command.commands.values() if isinstance(command, click.Group) else ()
-    own = {name for each in command.params for name in (*each.opts, *each.secondary_opts)}
+    own = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
     return own.union(*map(options_of, inner))
 
 
@@ -127,9 +127,9 @@ def test_completion_is_switched_on_as_the_pages_say(program: str) -> None:
     variable = f"_{program.replace('-', '_').upper()}_COMPLETE"
     lines = [line for block in SHELL for line in block.text.splitlines() if line.startswith("eval ")]
     assert f'eval "$({variable}=bash_source {program})"' in lines
-    found = BashComplete(PROGRAMS[program], {}, program, variable)
+    completion = BashComplete(PROGRAMS[program], {}, program, variable)
     arguments = ["build"] if program == "prep-tfrecords" else []
-    assert "--verbose" in {each.value for each in found.get_completions(arguments, "--ver")}
+    assert "--verbose" in {item.value for item in completion.get_completions(arguments, "--ver")}
 
 
 def test_the_examples_below_help_can_be_pasted() -> None:

@@ -78,6 +78,6 @@ def test_a_difference_of_a_strange_tokenizer_is_told_with_what_repeats_it(
     if not texts_too:
         monkeypatch.setattr(comparing, "differing", lambda *arguments: [])
     assert qualify_engines.main(["strange", "--seed=3", "--tokenizers=12", "--texts=60"]) == 1
-    said = capsys.readouterr().out
-    assert ("texts differ, such as x;" if texts_too else "rows of ") in said
-    assert "; strange --seed 3 --only " in said
+    printed = capsys.readouterr().out
+    assert ("texts differ, such as x;" if texts_too else "rows of ") in printed
+    assert "; strange --seed 3 --only " in printed

@@ -17,5 +17,5 @@ def request(root: str) -> PrepareConfig:
     )
 
 
-def committed(found: OpenJob) -> manifest.Manifest:
-    return commit.commit(found.job, items=found.items, identity=found.identity, max_error_rate=0.0)
+def committed(opened: OpenJob) -> manifest.Manifest:
+    return commit.commit(opened.job, items=opened.items, identity=opened.identity, max_error_rate=0.0)

@@ -65,13 +65,15 @@ class Service:
             if self.refusal:
                 return 409, {"error": {"code": 409, "message": self.refusal, "status": "ALREADY_EXISTS"}}
             self._begin(json.loads(body))
-        number = next((at for at, each in enumerate(JOB_IDS) if each in path), len(self.requests) - 1)
+        number = next((at for at, job_id in enumerate(JOB_IDS) if job_id in path), len(self.requests) - 1)
         end = self._ends.get(JOB_IDS[number])
         if "/messages" in path:
             about = {"id": "1", "time": "2030-01-01T00:00:01.500Z", "messageImportance": "JOB_MESSAGE_ERROR"}
             return 200, {"jobMessages": [{**about, "messageText": end.message}] if end and end.message else []}
         if "/metrics" in path:
-            return 200, {"metrics": [each for name, number in self.counters.items() for each in _metrics(name, number)]}
+            return 200, {
+                "metrics": [metric for name, number in self.counters.items() for metric in _metrics(name, number)]
+            }
         job = {name: self.requests[number][name] for name in ("name", "clientRequestId")}
         job |= {"id": JOB_IDS[number], "projectId": "some-project", "location": "us-central1"}
         if method == "GET":

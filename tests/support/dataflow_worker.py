@@ -21,7 +21,7 @@ def main(pipeline_file: str, report_file: str) -> None:
         environment.CopyFrom(EmbeddedPythonEnvironment.default().to_runner_api(None))
     result = FnApiRunner().run_via_runner_api(pipeline, PipelineOptions([]))
     result.wait_until_finish()
-    counters = [(each.key.metric, each.committed) for each in result.metrics().query()["counters"]]
+    counters = [(counter.key.metric, counter.committed) for counter in result.metrics().query()["counters"]]
     code = sys.modules["pipelines.prepare.shards.shard_writer"].__file__
     report = {
         "counters": {f"{metric.namespace}:{metric.name}": committed for metric, committed in counters},

@@ -49,8 +49,8 @@ def job_server(folder: Path) -> Iterator[Server]:
 
 
 def _logged_port(log: str) -> str | None:
-    found = re.search(r"JobService started on localhost:(\d+)\n(?=.*Job server now running)", log)
-    return found.group(1) if found else None
+    match = re.search(r"JobService started on localhost:(\d+)\n(?=.*Job server now running)", log)
+    return match.group(1) if match else None
 
 
 def check_same(dataset: Path, output: Path, *beam_args: str, workers: int = 1, **changes: object) -> None:

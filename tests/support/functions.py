@@ -52,6 +52,8 @@ def refused(kind: type[PrepError], *parts: str) -> Iterator[None]:
     assert [part for part in parts if part not in caught.value.cause] == [], caught.value.cause
 
 
-def changed(stored: Stored, found: Sequence[UserFunction], *, requested: Sequence[str] = ("train",)) -> Stored:
-    readers, columns = apply_functions(stored.readers, stored.groups, stored.columns, tuple(found), requested=requested)
+def changed(stored: Stored, functions: Sequence[UserFunction], *, requested: Sequence[str] = ("train",)) -> Stored:
+    readers, columns = apply_functions(
+        stored.readers, stored.groups, stored.columns, tuple(functions), requested=requested
+    )
     return Stored(groups=stored.groups, readers=readers, columns=columns)

@@ -9,8 +9,8 @@ _LIST = "\nimport json, sys; print('\\n' + json.dumps(sorted({name.partition('.'
 
 
 def imported_by(program: str, *arguments: object) -> set[str]:
-    (found,) = imported_in_turn([program], *arguments)
-    return found
+    (modules,) = imported_in_turn([program], *arguments)
+    return modules
 
 
 def imported_in_turn(programs: list[str], *arguments: object) -> list[set[str]]:

@@ -21,9 +21,9 @@ def tokenizer() -> Path:
 
     folder = building.new_folder() / "infilling"
     tokenizers_zoo.KINDS["byte_bpe"](folder)
-    found = AutoTokenizer.from_pretrained(folder)
-    found.add_special_tokens({"additional_special_tokens": [*SENTINELS, "<|pad|>"], "pad_token": "<|pad|>"})
-    found.save_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.add_special_tokens({"additional_special_tokens": [*SENTINELS, "<|pad|>"], "pad_token": "<|pad|>"})
+    tokenizer.save_pretrained(folder)
     return folder
 
 

@@ -114,9 +114,9 @@ def _client(hidden: Path, local: str, remote: str) -> None:
         with tf.device("/job:worker"):
             for name, case in CASES.items():
                 dataset = _dataset(data, **case)
-                found = readiness.check(dataset, tpu="node", batch="per_replica")
-                assert found, "this folder is not on gs://"
-                assert all("outside of gs://" in finding.problem for finding in found), found
+                findings = readiness.check(dataset, tpu="node", batch="per_replica")
+                assert findings, "this folder is not on gs://"
+                assert all("outside of gs://" in finding.problem for finding in findings), findings
                 there, devices = _batches(dataset)
                 assert len(there) > 2, name
                 assert there == here[name][0], name
@@ -149,7 +149,9 @@ def _batches(dataset: Any) -> tuple[list[str], set[str]]:
 
     elements = [tf.nest.flatten(element, expand_composites=True) for element in itertools.islice(dataset, _STEPS)]
     arrays = [[tensor.numpy() for tensor in element] for element in elements]
-    contents = [b"".join(f"{each.dtype} {each.shape} ".encode() + each.tobytes() for each in some) for some in arrays]
+    contents = [
+        b"".join(f"{array.dtype} {array.shape} ".encode() + array.tobytes() for array in some) for some in arrays
+    ]
     devices = {tensor.device for element in elements for tensor in element}
     return [hashlib.sha256(content).hexdigest() for content in contents], devices
 

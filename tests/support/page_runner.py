@@ -32,9 +32,9 @@ def _train(words: list[str]) -> None:
 
     training = words[0] not in cli.main.commands  # `predict` and `export` have no steps
     pairs = list(itertools.pairwise(words))
-    what = tuple(pair for pair in pairs if pair[0] in ("--data", "--task", "--model", "--pooling"))
-    if training and what in _trained:
-        shutil.copytree(_trained[what], dict(pairs)["--model-dir"])
+    key = tuple(pair for pair in pairs if pair[0] in ("--data", "--task", "--model", "--pooling"))
+    if training and key in _trained:
+        shutil.copytree(_trained[key], dict(pairs)["--model-dir"])
         return
     short = _SHORT if training else ()
     try:
@@ -43,25 +43,25 @@ def _train(words: list[str]) -> None:
         if ended.code:
             raise RuntimeError(f"exit status {ended.code}") from None
     if training:
-        _trained[what] = dict(pairs)["--model-dir"]
+        _trained[key] = dict(pairs)["--model-dir"]
 
 
-def _failure(kind: str, what: list[str] | str) -> str:
+def _failure(kind: str, step: list[str] | str) -> str:
     """Return a step's output and traceback, "" if it succeeded."""
-    if "KERAS_BACKEND" in what:  # which is decided once in a process
+    if "KERAS_BACKEND" in step:  # which is decided once in a process
         # XLA takes most of the time, and half as long for half of the layers.
-        smaller = str(what).replace("num_layers=2", "num_layers=1").replace("epochs=3", "epochs=1")
+        smaller = str(step).replace("num_layers=2", "num_layers=1").replace("epochs=3", "epochs=1")
         ended = subprocess.run([sys.executable, "-c", smaller], capture_output=True, text=True)
         return ended.stderr[-2000:] if ended.returncode else ""
-    said = io.StringIO()
+    printed = io.StringIO()
     try:
-        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
             if kind == "train":
-                _train(list(what))
+                _train(list(step))
             else:
-                exec(compile(str(what), "<page>", "exec"), {"__name__": "page"})
+                exec(compile(str(step), "<page>", "exec"), {"__name__": "page"})
     except BaseException:
-        return said.getvalue()[-2000:] + traceback.format_exc()
+        return printed.getvalue()[-2000:] + traceback.format_exc()
     return ""
 
 
@@ -70,7 +70,7 @@ def main(steps: list[tuple[str, str, list[str] | str]]) -> None:
     from pipelines.train.models import backbones
 
     backbones._SIZES["tiny"] = (1, *backbones._SIZES["tiny"][1:])
-    failures = [(place, _failure(kind, what)) for place, kind, what in steps]
+    failures = [(place, _failure(kind, step)) for place, kind, step in steps]
     print(json.dumps([(place, why) for place, why in failures if why]))
 
 

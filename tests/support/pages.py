@@ -48,8 +48,8 @@ class Block:
 
     @property
     def marked(self) -> set[str]:
-        found = _MARKER.match(self.text)
-        return {words for words in NEEDS if found and words in found.group(1)}
+        match = _MARKER.match(self.text)
+        return {words for words in NEEDS if match and words in match.group(1)}
 
     @property
     def needed(self) -> set[str]:
@@ -93,8 +93,8 @@ def _parts(words: list[str]) -> Iterator[list[str]]:
 
 def _blocks(page: str) -> Iterator[Block]:
     text = (REPOSITORY / page).read_text(encoding="utf-8")
-    for found in _FENCE.finditer(text):
-        indent = len(found.group(1))
-        body = "".join(line[indent:] for line in found.group(3).splitlines(keepends=True))
-        line = text.count("\n", 0, found.start(3)) + 1
-        yield Block(page=page, line=line, language=found.group(2), text=body)
+    for match in _FENCE.finditer(text):
+        indent = len(match.group(1))
+        body = "".join(line[indent:] for line in match.group(3).splitlines(keepends=True))
+        line = text.count("\n", 0, match.start(3)) + 1
+        yield Block(page=page, line=line, language=match.group(2), text=body)

@@ -19,5 +19,5 @@ def run(
     words: Sequence[object], *, env: Mapping[str, str] | None = None, **changes: Any
 ) -> subprocess.CompletedProcess[str]:
     """Run a program to its end, in `environment()` without another one."""
-    given: dict[str, Any] = {"capture_output": True, "text": True, "timeout": limits.PROCESS, **changes}
-    return subprocess.run([*map(str, words)], env=env or environment(), **given)
+    options: dict[str, Any] = {"capture_output": True, "text": True, "timeout": limits.PROCESS, **changes}
+    return subprocess.run([*map(str, words)], env=env or environment(), **options)

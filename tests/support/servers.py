@@ -95,8 +95,8 @@ def worker_pool(folder: Path) -> Iterator[Pool]:
     path = f"{python.parent}{os.pathsep}{os.environ['PATH']}"
 
     def logged_port(log: str) -> str | None:
-        found = re.search(r"worker pool servicer at port: localhost:(\d+)", log)
-        return found.group(1) if found else None
+        match = re.search(r"worker pool servicer at port: localhost:(\d+)", log)
+        return match.group(1) if match else None
 
     words = [sys.executable, "-m", "tests.support.servers", "pool", "--service_port=0"]
     with server(words, folder / "pool.log", logged_port, PATH=path) as pool:
@@ -110,22 +110,22 @@ def descendants(pid: int) -> list[int]:
 def listening(pid: int) -> list[int]:
     """The TCP ports on which a process waits for connections, on whatever address."""
     try:
-        found = psutil.Process(pid).net_connections("tcp")
+        connections = psutil.Process(pid).net_connections("tcp")
     except psutil.NoSuchProcess:  # it ended while we looked
         return []
-    return [each.laddr.port for each in found if each.status == psutil.CONN_LISTEN]
+    return [connection.laddr.port for connection in connections if connection.status == psutil.CONN_LISTEN]
 
 
 def session(pid: int) -> dict[int, str]:
     """Return the processes of the session led by a process, with their arguments: itself and all descendants, including
     orphans. Leaves out zombies.
     """
-    found = {}
+    by_name = {}
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
             if os.getsid(process.pid) == pid and process.status() != psutil.STATUS_ZOMBIE:
-                found[process.pid] = " ".join(process.cmdline())
-    return found
+                by_name[process.pid] = " ".join(process.cmdline())
+    return by_name
 
 
 @contextlib.contextmanager

@@ -116,7 +116,7 @@ def write_shard(
 def claim_rows(root: pathlib.Path, num_examples: int) -> None:
     """Make the manifest say that the dataset's one shard has that many records."""
     manifest = manifests.parse((root / manifests.FILE_NAME).read_bytes())
-    ((split, (shard,)),) = ((name, each.shards) for name, each in manifest.splits.items())
+    ((split, (shard,)),) = ((name, of_split.shards) for name, of_split in manifest.splits.items())
     ledger = Ledger(rows_in=num_examples, rows_used=num_examples)
     splits = {split: Split(shards=(dataclasses.replace(shard, num_examples=num_examples, ledger=ledger),))}
     (root / manifests.FILE_NAME).write_bytes(manifests.dump(dataclasses.replace(manifest, splits=splits)))

@@ -64,9 +64,9 @@ def test_lengths_come_in_proportion_to_their_batches(data: reader.Data, options:
     train = training(data, **options)
     passes = {length: rows / train.rows(length) for length, rows in ROWS["train"].items()}
     for rounds in (1, 2, 7):
-        steps = sum(int(rounds * each) for each in passes.values())
+        steps = sum(int(rounds * batches) for batches in passes.values())
         assert collections.Counter(schedule(train, steps)) == {
-            length: count for length, each in passes.items() if (count := int(rounds * each))
+            length: count for length, batches in passes.items() if (count := int(rounds * batches))
         }
 
 

@@ -10,7 +10,7 @@ from tfrecord_io.errors import PrepError
 
 
 def subclasses(root: type[PrepError]) -> list[type[PrepError]]:
-    return [root, *(each for child in root.__subclasses__() for each in subclasses(child))]
+    return [root, *(kind for child in root.__subclasses__() for kind in subclasses(child))]
 
 
 EVERY = [kind for kind in subclasses(PrepError) if kind.__module__ == errors.__name__]

@@ -43,7 +43,7 @@ def data(write_dataset: WriteDataset) -> Data:
 
 def rows_of(elements: Iterable[Any]) -> list[int]:
     """Return the numbers of the real rows, in order."""
-    return [int(row) for each in elements for row in each["row"].numpy()[each["example_weight"].numpy() == 1]]
+    return [int(row) for element in elements for row in element["row"].numpy()[element["example_weight"].numpy() == 1]]
 
 
 def training_rows(
@@ -82,14 +82,14 @@ class TestOpen:
         with pytest.raises(ManifestError, match="more than 256 MiB"):
             reader.open(data.root)
 
-    @pytest.mark.parametrize(("content", "found"), [(None, "is missing"), (b"short", "has 5 bytes")])
-    def test_a_shard_that_is_missing_or_damaged_is_named(self, data: Data, content: bytes | None, found: str) -> None:
+    @pytest.mark.parametrize(("content", "words"), [(None, "is missing"), (b"short", "has 5 bytes")])
+    def test_a_shard_that_is_missing_or_damaged_is_named(self, data: Data, content: bytes | None, words: str) -> None:
         path = pathlib.Path(data.root, "tiny-train-00002-of-00004.tfrecord")
         path.unlink()
         if content is not None:
             path.write_bytes(content)
         for opening in (reader.open, random_access.open):
-            with pytest.raises(ReaderError, match=rf"shard {path.name} of split 'train' {found}") as caught:
+            with pytest.raises(ReaderError, match=rf"shard {path.name} of split 'train' {words}") as caught:
                 opening(data.root)
             assert f"prep-tfrecords verify {data.root} --repair" in caught.value.remedy
 
@@ -97,22 +97,22 @@ class TestOpen:
     @pytest.mark.parametrize("listed", ["by fsspec", "by TensorFlow"])
     def test_a_folder_elsewhere_is_listed_once(self, data: Data, monkeypatch: pytest.MonkeyPatch, listed: str) -> None:
         gfile = tf.io.gfile
-        asked: list[tuple[str, str]] = []
+        calls: list[tuple[str, str]] = []
         if listed == "by TensorFlow":
             monkeypatch.setattr(storage, "at", lambda folder: None)
 
         def noted(name: str, call: Any, path: str, *more: Any) -> Any:
-            asked.append((name, path))
+            calls.append((name, path))
             return call(path, *more)
 
         for name in ("listdir", "stat", "exists", "isdir", "glob", "GFile"):
             monkeypatch.setattr(gfile, name, functools.partial(noted, name, getattr(gfile, name)))
         opened = reader.open(data.root)
         expected = [("GFile", f"{data.root}/manifest.json"), ("listdir", data.root)]
-        assert asked == expected[: 1 + (listed == "by TensorFlow")]
+        assert calls == expected[: 1 + (listed == "by TensorFlow")]
         for step in (0, 3):
             opened.input_fn("train", global_batch_size=8, start_step=step)(context(hosts=2, replicas=2))
-        assert len(asked) == 1 + (listed == "by TensorFlow"), "no index is read before a batch is asked for"
+        assert len(calls) == 1 + (listed == "by TensorFlow"), "no index is read before a batch is asked for"
         pathlib.Path(data.root, "tiny-train-00002-of-00004.tfrecord").unlink()
         with pytest.raises(ReaderError, match=r"00002-of-00004\.tfrecord of split 'train' is missing"):
             reader.open(data.root)

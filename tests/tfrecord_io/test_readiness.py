@@ -77,7 +77,7 @@ BUCKET = "gs://bucket/tiny"
 
 
 @pytest.mark.parametrize(
-    ("root", "split", "options", "kind", "said"),
+    ("root", "split", "options", "kind", "words"),
     [
         (BUCKET, "train", {"tpu": "node"}, "", "ok "),
         (BUCKET, "train", {"tpu": "node", "objective": objectives.masked_lm()}, "", "ok "),
@@ -92,12 +92,12 @@ BUCKET = "gs://bucket/tiny"
         ("", "train", {"tpu": "vm", "start_step": -1}, "input", "start_step is -1"),
     ],
 )
-def test_our_data_is_ready_or_named(data: Data, root: str, split: str, options: Any, kind: str, said: str) -> None:
+def test_our_data_is_ready_or_named(data: Data, root: str, split: str, options: Any, kind: str, words: str) -> None:
     """A question mark means a warning. Nothing is read from the bucket."""
     placed = dataclasses.replace(data, root=root or data.root)
-    found = readiness.check_data(placed, split, **{"global_batch_size": 64, **options})
-    assert [finding.kind + "?" * (not finding.fatal) for finding in found] == [kind] * bool(kind)
-    assert said.format(root=data.root) in readiness.describe(found)
+    findings = readiness.check_data(placed, split, **{"global_batch_size": 64, **options})
+    assert [finding.kind + "?" * (not finding.fatal) for finding in findings] == [kind] * bool(kind)
+    assert words.format(root=data.root) in readiness.describe(findings)
 
 
 def test_names_of_features_are_no_paths(data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,7 +143,7 @@ def iterated() -> tf.data.Dataset:
 
 class TestOthers:
     @pytest.mark.parametrize(
-        ("dataset", "changes", "kind", "said"),
+        ("dataset", "changes", "kind", "words"),
         [
             (lambda: tf.data.Dataset.from_generator(rows, output_signature=SPEC), {}, "generator", "-tfrecords build"),
             (lambda: mapped(by_python), {}, "python", "PyFunc in map_lambda"),
@@ -166,11 +166,11 @@ class TestOthers:
             (lambda: numbers().unbatch(), {"batch": "global"}, "batch", "has 0 rows"),
         ],
     )
-    def test_what_no_tpu_takes_is_found(self, dataset: Any, changes: dict[str, Any], kind: str, said: str) -> None:
+    def test_what_no_tpu_takes_is_found(self, dataset: Any, changes: dict[str, Any], kind: str, words: str) -> None:
         """A question mark means a warning."""
         finding = the_only(check(dataset(), **changes))
         assert (finding.kind, finding.fatal) == (kind.removesuffix("?"), not kind.endswith("?"))
-        assert said in readiness.describe([finding])
+        assert words in readiness.describe([finding])
 
     @pytest.mark.parametrize("dtype", [tf.bfloat16, tf.bool, tf.uint8, tf.float16])
     def test_other_types_are_taken(self, dtype: tf.DType) -> None:
@@ -195,8 +195,8 @@ class TestPaths:
     def test_a_local_path_is_found_wherever_it_is_read(self, dataset: Any, tmp_path: Path) -> None:
         path = tmp_path / "records"
         path.touch()
-        found = [finding for finding in check(dataset(str(path))) if finding.kind == "path"]
-        assert [(finding.place.replace("*", "s"), finding.fatal) for finding in found] == [(str(path), True)]
+        findings = [finding for finding in check(dataset(str(path))) if finding.kind == "path"]
+        assert [(finding.place.replace("*", "s"), finding.fatal) for finding in findings] == [(str(path), True)]
 
     @pytest.mark.parametrize("path", ["file:///data/a", "s3://bucket/a"])
     def test_whatever_is_not_gs_is_out_of_a_nodes_reach(self, path: str) -> None:

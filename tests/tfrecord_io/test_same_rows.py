@@ -32,15 +32,17 @@ def rows_of(elements: Iterable[Any]) -> list[Row]:
     """The rows of rows, of batches, or of serialized Examples, without those that only fill up a batch."""
     import tensorflow as tf
 
-    found = []
+    rows = []
     for element in elements:
         if not isinstance(element, Mapping):
             parts = tf.train.Example.FromString(element.numpy()).features.feature
-            element = {name: each.int64_list.value for name, each in parts.items()}
+            element = {name: values.int64_list.value for name, values in parts.items()}
         arrays = {name: np.asarray(values) for name, values in element.items()}
-        batch = arrays if arrays["input_ids"].ndim == 2 else {name: each[np.newaxis] for name, each in arrays.items()}
-        found += [{name: each[at] for name, each in batch.items()} for at in range(len(batch["input_ids"]))]
-    return [row for row in found if row.get("example_weight", 1)]
+        batch = (
+            arrays if arrays["input_ids"].ndim == 2 else {name: values[np.newaxis] for name, values in arrays.items()}
+        )
+        rows += [{name: values[at] for name, values in batch.items()} for at in range(len(batch["input_ids"]))]
+    return [row for row in rows if row.get("example_weight", 1)]
 
 
 # Modules that each line uses besides this package, by the name in the line.
@@ -79,10 +81,10 @@ def test_every_row_is_the_same(
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "reviews").symlink_to(building.reviews())
     monkeypatch.chdir(tmp_path)
-    found = rows_of(eval(table()[library], {"reader": reader, "random_access": random_access, **names}))
-    assert len(found) == len(expected["label"]) == 80
-    assert all(set(expected) <= set(row) for row in found)
+    rows = rows_of(eval(table()[library], {"reader": reader, "random_access": random_access, **names}))
+    assert len(rows) == len(expected["label"]) == 80
+    assert all(set(expected) <= set(row) for row in rows)
     np.testing.assert_array_equal(
-        in_one_order(found, expected),
+        in_one_order(rows, expected),
         in_one_order([{name: expected[name][at] for name in expected} for at in range(80)], expected),
     )

@@ -27,8 +27,8 @@ def test_features_are_found_by_name_and_by_role() -> None:
     assert schema["input_ids"] is ids
     assert schema.with_role("token_ids") is ids
     assert schema.with_role("attention_mask") is None
-    found = schema.with_role("column")
-    assert found is not None
-    assert found.name == "more"
+    first = schema.with_role("column")
+    assert first is not None
+    assert first.name == "more"
     with pytest.raises(SchemaError, match=r"no feature 'mask', expected one of \['input_ids'"):
         schema["mask"]

@@ -66,8 +66,8 @@ def test_what_grants_no_access_stays(text: str) -> None:
 @pytest.mark.parametrize("text", TEXTS)
 def test_no_error_holds_a_secret_however_it_is_passed_on(text: str) -> None:
     error = SourceError(text, remedy=f"look at {text}")
-    for each in (error, pickle.loads(pickle.dumps(error))):
-        told = [str(each), repr(each), each.cause, each.remedy, *each.args, *traceback.format_exception(each)]
+    for one in (error, pickle.loads(pickle.dumps(error))):
+        told = [str(one), repr(one), one.cause, one.remedy, *one.args, *traceback.format_exception(one)]
         assert "hush" not in "".join(told).lower()
 
 
@@ -121,9 +121,11 @@ def test_every_invisible_character_but_joiners_is_spelt_out() -> None:
     unseen = [
         chr(code) for code in range(sys.maxunicode) if unicodedata.category(chr(code)) in ("Cc", "Cf", "Zl", "Zp")
     ]
-    unseen = [each for each in unseen if each < "\U00011000" or each > "\U00014000"]  # signs of Kaithi and hieroglyphs
-    left = {each for each in unseen if shown.visible(each) == each}
-    assert {each for each in left if not visible_signs.match(each)} == joiners
+    unseen = [
+        letter for letter in unseen if letter < "\U00011000" or letter > "\U00014000"
+    ]  # signs of Kaithi and hieroglyphs
+    left = {letter for letter in unseen if shown.visible(letter) == letter}
+    assert {letter for letter in left if not visible_signs.match(letter)} == joiners
     assert shown.visible("a\u200fb\u061cc\u200ed") == r"a\u200fb\u061cc\u200ed"
 
 

@@ -79,7 +79,7 @@ def _compute_in_float64(backend: str) -> None:
         return cast(values, "float64" if dtype == "float32" else dtype)
 
     arange = keras.ops.arange  # of int64, in float64: KerasHub's T5 counts on int32
-    keras.ops.arange = lambda *given, dtype="int32": arange(*given, dtype=dtype)
+    keras.ops.arange = lambda *arguments, dtype="int32": arange(*arguments, dtype=dtype)
     ops = types.SimpleNamespace(**{**vars(keras.ops), "cast": wider})
     for name, module in sys.modules.items():
         if name.startswith("pipelines.train") and hasattr(module, "ops"):
@@ -87,7 +87,7 @@ def _compute_in_float64(backend: str) -> None:
     kinds: tuple[Any, ...] = (BoundTask, *BoundTask.__subclasses__())
     for kind in kinds:
         kind.weights = functools.partialmethod(
-            lambda task, *given, weights: wider(weights(task, *given), "float64"), weights=kind.weights
+            lambda task, *arguments, weights: wider(weights(task, *arguments), "float64"), weights=kind.weights
         )
 
 

@@ -55,27 +55,27 @@ def main() -> None:
     parser.add_argument("--replicas", type=int, default=1)
     parser.add_argument("--float64", action="store_true")
     parser.add_argument("kinds", nargs="*", default=KINDS)
-    asked = parser.parse_args()
-    folder, sizes = building.new_folder(), {"steps": asked.steps, "replicas": asked.replicas}
-    sizes |= {"learning_rate": asked.learning_rate}
+    arguments = parser.parse_args()
+    folder, sizes = building.new_folder(), {"steps": arguments.steps, "replicas": arguments.replicas}
+    sizes |= {"learning_rate": arguments.learning_rate}
 
     def losses(backend: str, *how: str) -> list[list[float]]:
         name = "-".join((backend, *how))
-        how = (*how, *["float64"] * asked.float64)
+        how = (*how, *["float64"] * arguments.float64)
         commands = [
             training.options(folder / name / kind, **{**options_of(kind), **sizes}, backend=backend)
-            for kind in asked.kinds
+            for kind in arguments.kinds
         ]
         # Replicas of TensorFlow on one CPU: a second training run in a process meets the collectives of the first.
-        processes = [[each] for each in commands] if asked.replicas > 1 else [commands]
-        outcomes = [each for some in processes for each in backend_runs.run(backend, some, how=how)]
-        assert not any(each.status for each in outcomes), [each.err for each in outcomes]
-        return [list(training.losses(each.out).values()) for each in outcomes]
+        processes = [[words] for words in commands] if arguments.replicas > 1 else [commands]
+        outcomes = [outcome for some in processes for outcome in backend_runs.run(backend, some, how=how)]
+        assert not any(outcome.status for outcome in outcomes), [outcome.err for outcome in outcomes]
+        return [list(training.losses(outcome.out).values()) for outcome in outcomes]
 
-    found = losses("jax"), losses("tensorflow"), losses("tensorflow", "nudged")
+    by_run = losses("jax"), losses("tensorflow"), losses("tensorflow", "nudged")
     print(f"{'':12} JAX - TensorFlow   TensorFlow - itself   ({sizes})")
-    for kind, jax, tensorflow, nudged in zip(asked.kinds, *found, strict=True):
-        far = [max(abs(one - other) for one, other in zip(each, tensorflow, strict=True)) for each in (jax, nudged)]
+    for kind, jax, tensorflow, nudged in zip(arguments.kinds, *by_run, strict=True):
+        far = [max(abs(a - b) for a, b in zip(others, tensorflow, strict=True)) for others in (jax, nudged)]
         print(f"{kind:12} {far[0]:16.1e} {far[1]:21.1e}")
 
 

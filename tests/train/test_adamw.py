@@ -26,12 +26,12 @@ def test_the_update_is_that_of_optax_with_the_same_rate() -> None:
     # At a rate of 0.1 the rounding of optax' 1 - 0.999**t alone is 1.6e-6.
     ours, draws = rule(rate=0.01, decayed=(True, False), schedule="constant"), np.random.default_rng(0)
     weights = [draws.normal(size=shape).astype(np.float32) for shape in ((3, 4), (2, 5))]
-    means, squares = ([np.zeros_like(each) for each in weights] for _ in range(2))
+    means, squares = ([np.zeros_like(weight) for weight in weights] for _ in range(2))
     reference, theirs = optax.adamw(0.01, weight_decay=0.1, mask=[True, False]), list(weights)
     state = reference.init(theirs)
     for step in range(20):
         # Small values, for which epsilon matters.
-        gradients = [(draws.normal(size=each.shape) * 10.0 ** -(step % 10)).astype(np.float32) for each in weights]
+        gradients = [(draws.normal(size=weight.shape) * 10.0 ** -(step % 10)).astype(np.float32) for weight in weights]
         changes, state = reference.update(gradients, state, theirs)
         theirs = optax.apply_updates(theirs, changes)
         weights, means, squares = ours.update(tf.constant(step), weights, gradients, means, squares)
@@ -40,7 +40,7 @@ def test_the_update_is_that_of_optax_with_the_same_rate() -> None:
 
 
 def test_the_optimizer_on_the_page_adds_up_gradients_first() -> None:
-    [block] = [each for each in pages.blocks("python") if "SummedAdamW" in each.text]
+    [block] = [block for block in pages.blocks("python") if "SummedAdamW" in block.text]
     names: dict[str, Any] = {}
     exec(block.text, names)
     ours, start = rule(clip_norm=1.0, schedule="constant"), np.ones((4, 2), np.float32)
@@ -59,10 +59,10 @@ def test_the_optimizer_on_the_page_adds_up_gradients_first() -> None:
 def test_biases_and_norms_are_not_decayed(model: str, biases: int) -> None:
     config = TrainConfig(data="unread", task="mlm", model=model, model_dir="unread")
     backbone, _ = backbones.make(config, read_manifest(reviews()))
-    left_out = [each for each in backbone.trainable_variables if not is_decayed(each)]
-    assert {each.name for each in left_out} <= {"bias", "beta", "gamma", "scale", "weight"}
-    assert sum(len(each.shape) > 1 for each in left_out) == biases
-    assert not [each.path for each in left_out if each.name == "weight" and "norm" not in each.path]
+    left_out = [variable for variable in backbone.trainable_variables if not is_decayed(variable)]
+    assert {variable.name for variable in left_out} <= {"bias", "beta", "gamma", "scale", "weight"}
+    assert sum(len(variable.shape) > 1 for variable in left_out) == biases
+    assert not [variable.path for variable in left_out if variable.name == "weight" and "norm" not in variable.path]
     zero = [tf.zeros([2]), tf.zeros([2])]
     weights, _, _ = rule(decayed=(True, False)).update(tf.constant(0), [tf.ones([2])] * 2, zero, zero, zero)
     np.testing.assert_allclose(weights, [[0.99, 0.99], [1.0, 1.0]])
@@ -85,5 +85,5 @@ def test_gradients_are_clipped_by_their_norm_together() -> None:
 )
 def test_the_rate_rises_to_the_highest_and_follows_its_schedule(schedule: str, rates: dict[int, float]) -> None:
     ours = rule(warmup=4, schedule=schedule)
-    found = {step: float(ours.learning_rate(tf.constant(step))) for step in rates}
-    assert found == pytest.approx(rates, abs=1e-7)
+    by_step = {step: float(ours.learning_rate(tf.constant(step))) for step in rates}
+    assert by_step == pytest.approx(rates, abs=1e-7)

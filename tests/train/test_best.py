@@ -16,10 +16,10 @@ SMALL = {"model": "tests.train.small:steady", "learning_rate": 0.05}
 
 
 def history(folder: Path, *losses: float, metric: str = "loss") -> History:
-    found = History(str(folder), metric=metric)
+    evaluations = History(str(folder), metric=metric)
     for number, value in enumerate(losses, start=1):
-        found.add(10 * number, {metric: value})
-    return found
+        evaluations.add(10 * number, {metric: value})
+    return evaluations
 
 
 @pytest.mark.parametrize(
@@ -35,17 +35,17 @@ def history(folder: Path, *losses: float, metric: str = "loss") -> History:
     ],
 )
 def test_low_errors_are_better(tmp_path: Path, metric: str, value: float, than: float | None, better: bool) -> None:
-    found = history(tmp_path, *([] if than is None else [than]), metric=metric)
-    assert found.add(90, {metric: value}) is better
+    evaluations = history(tmp_path, *([] if than is None else [than]), metric=metric)
+    assert evaluations.add(90, {metric: value}) is better
 
 
 def test_evaluations_since_the_best_are_counted(tmp_path: Path) -> None:
-    found = history(tmp_path, 0.5, 0.3, 0.3, 0.4)
-    assert (found.best, found.since_best) == (20, 2), "the first of equals"
-    assert found.add(50, {"loss": 0.2})
-    assert not found.add(60, {"loss": 0.6})
-    found.add(60, {"loss": 0.6})
-    assert found.since_best == 1, "the same step counts once"
+    losses = history(tmp_path, 0.5, 0.3, 0.3, 0.4)
+    assert (losses.best, losses.since_best) == (20, 2), "the first of equals"
+    assert losses.add(50, {"loss": 0.2})
+    assert not losses.add(60, {"loss": 0.6})
+    losses.add(60, {"loss": 0.6})
+    assert losses.since_best == 1, "the same step counts once"
 
 
 def test_a_resumed_training_forgets_what_it_will_do_again(tmp_path: Path) -> None:
@@ -60,8 +60,8 @@ def test_a_resumed_training_forgets_what_it_will_do_again(tmp_path: Path) -> Non
 
 
 def test_no_number_is_never_the_best_and_is_written_as_json(tmp_path: Path) -> None:
-    found = history(tmp_path, math.nan, math.nan, metric="pearson")
-    assert (found.best, found.since_best) == (None, 2)
+    evaluations = history(tmp_path, math.nan, math.nan, metric="pearson")
+    assert (evaluations.best, evaluations.since_best) == (None, 2)
     assert "NaN" not in (tmp_path / "evaluations.json").read_text()
     resumed = History(str(tmp_path), metric="pearson")
     resumed.open(20)
@@ -76,8 +76,8 @@ def test_a_damaged_file_is_named(tmp_path: Path, text: str) -> None:
 
 
 def evaluations(model_dir: Path) -> dict[int, float]:
-    found = json.loads((model_dir / "evaluations.json").read_text())
-    return {each["step"]: each["metrics"]["loss"] for each in found}
+    entries = json.loads((model_dir / "evaluations.json").read_text())
+    return {entry["step"]: entry["metrics"]["loss"] for entry in entries}
 
 
 def steps_of(model_dir: Path, folder: str) -> list[int]:

@@ -37,9 +37,9 @@ def checkpoint(
     if task == "mlm":
         size = len(tensors["cls.predictions.bias"])
         tensors["cls.predictions.bias"] = np.random.default_rng(1).normal(size=size).astype(np.float32)
-    tensors = {name: each for name, each in tensors.items() if without not in name}
+    tensors = {name: tensor for name, tensor in tensors.items() if without not in name}
     for old, new in rename.items():
-        tensors = {name.replace(old, new): each for name, each in tensors.items()}
+        tensors = {name.replace(old, new): tensor for name, tensor in tensors.items()}
     save_file(tensors, folder / "model.safetensors")
     path = folder / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **config}))
@@ -47,8 +47,8 @@ def checkpoint(
 
 
 def begun(model: Path, task: str, *, data: Path | None = None) -> BuiltModel:
-    given: dict[str, Any] = {"task": task, "model": str(model), "pooling": "first", "tpu": "none"}
-    job = setup.check(TrainConfig(data=str(data or training.data()), model_dir=str(model / "run"), **given))
+    options: dict[str, Any] = {"task": task, "model": str(model), "pooling": "first", "tpu": "none"}
+    job = setup.check(TrainConfig(data=str(data or training.data()), model_dir=str(model / "run"), **options))
     return models.build(job.config, job.data.manifest, job.task)
 
 
@@ -73,20 +73,20 @@ HEADS = {
 def test_the_head_for_masked_words_is_loaded_and_a_pooler_may_be_missing(tmp_path: Path) -> None:
     built = begun(checkpoint(tmp_path, "mlm", without="pooler"), "mlm")
     assert built.notes == (f"--model {tmp_path}: the head for masked words is loaded",)
-    inputs, found = logits(built)
-    given = {"token_ids": inputs["input_ids"], "padding_mask": inputs["attention_mask"]}
-    states = built.backbone({**given, "segment_ids": inputs["token_type_ids"]}, training=False)
+    inputs, outputs = logits(built)
+    features = {"token_ids": inputs["input_ids"], "padding_mask": inputs["attention_mask"]}
+    states = built.backbone({**features, "segment_ids": inputs["token_type_ids"]}, training=False)
     expected = bert_logits("mlm", load_file(tmp_path / "model.safetensors"), states)
     mask = inputs["attention_mask"].astype(bool)
-    np.testing.assert_allclose(found[mask], expected[mask], atol=1e-4)
+    np.testing.assert_allclose(outputs[mask], expected[mask], atol=1e-4)
 
 
 def test_a_model_with_the_loaded_head_is_written_and_read_as_a_whole(tmp_path: Path) -> None:
     folder = finished("mlm", str(checkpoint(tmp_path / "from", "mlm")))
     model = loading.load_model(str(folder), model_files.read(str(folder))).model
-    bias = next(each.numpy() for each in model.variables if each.path.endswith("head_bias/bias"))
+    bias = next(variable.numpy() for variable in model.variables if variable.path.endswith("head_bias/bias"))
     alone = keras.models.load_model(folder / "model.keras")
-    assert any(np.array_equal(bias, each.numpy()) for each in alone.variables)
+    assert any(np.array_equal(bias, variable.numpy()) for variable in alone.variables)
     done("export", model=folder, format="transformers", output=tmp_path / "to")
     np.testing.assert_array_equal(load_file(tmp_path / "to" / "model.safetensors")["cls.predictions.bias"], bias)
 
@@ -167,6 +167,6 @@ def test_a_checkpoint_on_the_hub_is_one_in_a_folder(tmp_path: Path, monkeypatch:
     folder = checkpoint(tmp_path, "mlm", without="pooler")
     monkeypatch.setattr("huggingface_hub.hf_hub_download", lambda repo, name: str(folder / name))
     monkeypatch.setattr("huggingface_hub.snapshot_download", lambda repo, **_: str(folder))
-    found = backbone_checkpoint.opened("hf://owner/name")
-    assert found is not None
-    assert (found.model, found.folder, found.has_mlm_head) == ("hf://owner/name", folder, True)
+    from_hub = backbone_checkpoint.opened("hf://owner/name")
+    assert from_hub is not None
+    assert (from_hub.model, from_hub.folder, from_hub.has_mlm_head) == ("hf://owner/name", folder, True)

@@ -76,12 +76,12 @@ def test_a_bias_of_the_logits_is_refused_unless_it_is_zero(tmp_path: Path) -> No
     data = training.translations()
     vocab_size = reader.open(data).manifest.tokenizer.vocab_size
     folder = written(tmp_path / "bart", "bart", data=data, more={"final_logits_bias": vocab_size})
-    given = {"task": "seq2seq", "model": folder, "data": data, "steps": 1}
-    assert "cannot use final_logits_bias" in training.command(tmp_path / "model", **given).error[0]
+    options = {"task": "seq2seq", "model": folder, "data": data, "steps": 1}
+    assert "cannot use final_logits_bias" in training.command(tmp_path / "model", **options).error[0]
     tensors = load_file(folder / "model.safetensors")
     tensors["final_logits_bias"] = np.zeros_like(tensors["final_logits_bias"])
     save_file(tensors, folder / "model.safetensors")
-    assert "final_logits_bias" not in training.done(tmp_path / "model", **given).err
+    assert "final_logits_bias" not in training.done(tmp_path / "model", **options).err
 
 
 @pytest.mark.parametrize(("positions", "warned"), [(15, True), (16, False)])
@@ -203,8 +203,8 @@ def test_a_loaded_activation_is_kept_by_the_saved_model(tmp_path: Path) -> None:
     folder = written(tmp_path / "from", "bert")
     training.done(tmp_path / "model", task="classify", pooling="first", model=folder, steps=1)
     alone = keras.models.load_model(tmp_path / "model" / "model.keras")
-    encoders = [each for each in alone._flatten_layers() if type(each).__name__ == "TransformerEncoder"]
-    assert {each.activation.__name__ for each in encoders} == {"gelu"}
+    encoders = [layer for layer in alone._flatten_layers() if type(layer).__name__ == "TransformerEncoder"]
+    assert {layer.activation.__name__ for layer in encoders} == {"gelu"}
     done("export", model=tmp_path / "model", format="transformers", output=tmp_path / "to")
     assert json.loads((tmp_path / "to" / "config.json").read_text())["hidden_act"] == "gelu"
 

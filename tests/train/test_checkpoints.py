@@ -76,7 +76,7 @@ def test_the_newest_whole_checkpoint_is_taken_whatever_was_damaged_or_deleted(op
     for path in tmp_path.glob("ckpt?5*"):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     for path in tmp_path.glob("ckpt?4*"):
-        for file in [each for each in [path, *path.rglob("*")] if each.is_file() and each.suffix != ".index"]:
+        for file in [entry for entry in [path, *path.rglob("*")] if entry.is_file() and entry.suffix != ".index"]:
             file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
     for path in tmp_path.glob("checkpoint"):  # the list that TensorFlow keeps elsewhere
         path.unlink()
@@ -106,7 +106,7 @@ def test_a_flipped_bit_anywhere_never_becomes_a_weight(opened: Any, tmp_path: Pa
     saves.close()
     weights = {step: _weights(opened, tmp_path / "whole", step) for step in (1, 2)}
     files = [
-        each for path in (tmp_path / "whole").glob("ckpt?2*") for each in (path, *path.rglob("*")) if each.is_file()
+        entry for path in (tmp_path / "whole").glob("ckpt?2*") for entry in (path, *path.rglob("*")) if entry.is_file()
     ]
     for path in files:
         content = path.read_bytes()

@@ -67,7 +67,7 @@ def test_what_is_no_address_is_refused(tpu: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "cause"),
+    ("message", "cause"),
     [
         ("Could not lookup TPU metadata from name 'x'. Exception: <HttpError 404 ... >", "the TPU does not exist"),
         ("<HttpError 403 when requesting ... The caller does not have permission>", "no permission"),
@@ -80,10 +80,10 @@ def test_what_is_no_address_is_refused(tpu: str) -> None:
         ("something that nobody has seen before", "could not be started"),
     ],
 )
-def test_each_way_to_fail_has_its_own_cause(said: str, cause: str) -> None:
-    error = backend.explained(ValueError(said), target="tpu-node x")
+def test_each_way_to_fail_has_its_own_cause(message: str, cause: str) -> None:
+    error = backend.explained(ValueError(message), target="tpu-node x")
     assert cause in error.cause
-    assert said[:60] in error.cause
+    assert message[:60] in error.cause
     assert error.remedy
 
 
@@ -112,7 +112,7 @@ from pipelines.train.on_tensorflow import backend
 from pipelines.train.targets import Target
 from tfrecord_io.errors import PrepError
 
-assert sum(int(each) for each in tf.data.Dataset.range(3)) == 3
+assert sum(int(number) for number in tf.data.Dataset.range(3)) == 3
 server = tf.distribute.Server({"worker": ["127.0.0.1:0"]}, job_name="worker", task_index=0)
 try:
     backend.connect(Target(kind="tpu-node", address=server.target, chosen_by="test"))

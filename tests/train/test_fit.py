@@ -40,11 +40,11 @@ PUBLISHED: dict[str, tuple[str, float, int, str]] = {
 
 def tensors() -> dict[str, np.ndarray]:
     """The tensors of a BERT of those sizes."""
-    found = {"embeddings.words": (100, 8), "embeddings.positions": (16, 8), "embeddings.types": (2, 8)}
+    shapes = {"embeddings.words": (100, 8), "embeddings.positions": (16, 8), "embeddings.types": (2, 8)}
     for layer in range(2):
-        found |= {f"layer.{layer}.{name}": (8, 8) for name in ("query", "key", "value", "output")}
-        found |= {f"layer.{layer}.up": (8, 32), f"layer.{layer}.down": (32, 8)}
-    return {name: np.zeros(shape, np.float32) for name, shape in found.items()}
+        shapes |= {f"layer.{layer}.{name}": (8, 8) for name in ("query", "key", "value", "output")}
+        shapes |= {f"layer.{layer}.up": (8, 32), f"layer.{layer}.down": (32, 8)}
+    return {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
 
 
 def folder_of(folder: Path, config: dict[str, Any]) -> Path:
@@ -74,7 +74,7 @@ def test_every_size_that_the_tensors_do_not_have_is_refused(tmp_path: Path, conf
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_published_checkpoints_fit_their_weights(name: str) -> None:
     kind, elements, count, sizes = PUBLISHED[name]
-    config = {LONG.get(size, size): int(number) for size, _, number in (each.partition("=") for each in sizes.split())}
+    config = {LONG.get(size, size): int(number) for size, _, number in (pair.partition("=") for pair in sizes.split())}
     assert fit.misfit(kind, config, [round(int(elements) / count)] * count) is None
 
 

@@ -12,10 +12,10 @@ from tfrecord_io.errors import FingerprintMismatchError
 
 def made(context: tf.distribute.InputContext) -> tf.data.Dataset:
     """Elements with their step and part as values."""
-    each = context.num_replicas_in_sync // context.num_input_pipelines
-    first = context.input_pipeline_id * each
-    return tf.data.Dataset.range(3 * each).map(
-        lambda at: ({"step": tf.fill([2], at // each)}, tf.fill([2], first + at % each))
+    parts_per_host = context.num_replicas_in_sync // context.num_input_pipelines
+    first = context.input_pipeline_id * parts_per_host
+    return tf.data.Dataset.range(3 * parts_per_host).map(
+        lambda at: ({"step": tf.fill([2], at // parts_per_host)}, tf.fill([2], first + at % parts_per_host))
     )
 
 
@@ -26,10 +26,10 @@ def test_the_parts_are_those_of_the_hosts_that_began(hosts: int, now: int) -> No
     assert InputParts(hosts=now, parts=now).kept({"hosts": hosts, "parts": 12}, order="hosts", model_dir="out") == began
     streams = [began.read(made, host=host, hosts=now).as_numpy_iterator() for host in range(now)]
     for step in range(3):
-        read = [next(each) for each in streams]
+        read = [next(stream) for stream in streams]
         assert {len(parts) for _, parts in read} == {12 // now}
         assert np.concatenate([parts for _, parts in read]).tolist() == [[part] * 2 for part in range(12)]
-        assert {int(each) for inputs, _ in read for each in inputs["step"].ravel()} == {step}
+        assert {int(number) for inputs, _ in read for number in inputs["step"].ravel()} == {step}
     assert list(itertools.chain(*streams)) == []
 
 

@@ -46,8 +46,8 @@ def options_of(kind: str) -> dict[str, Any]:
 
 
 def of_hosts(**changes: Any) -> dict[str, Any]:
-    given = {"model": "tests.train.small:bag", "global_batch_size": 32, "order": "global", "backend": "jax"}
-    return {**EXACT, **given, "save_every": 2, "schedule": "constant", **changes}
+    options = {"model": "tests.train.small:bag", "global_batch_size": 32, "order": "global", "backend": "jax"}
+    return {**EXACT, **options, "save_every": 2, "schedule": "constant", **changes}
 
 
 @pytest.fixture(scope="module")
@@ -64,22 +64,22 @@ def on_hosts(folder: Path) -> list[list[Outcome]]:
         free.bind(("127.0.0.1", 0))
         shared = {"JAX_COORDINATOR_ADDRESS": f"127.0.0.1:{free.getsockname()[1]}", "JAX_NUM_PROCESSES": "2"}
     kinds: dict[str, dict[str, Any]] = {"hosts": {}, "of hosts": {"order": "hosts"}, "stopped": {"steps": 10**6}}
-    commands = [training.options(folder / name, **of_hosts(replicas=8, **given)) for name, given in kinds.items()]
+    commands = [training.options(folder / name, **of_hosts(replicas=8, **changes)) for name, changes in kinds.items()]
     words = [sys.executable, *backend_runs.program("jax", commands)]
     pipes: dict[str, Any] = {"text": True, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     environments = [{**building.environment(), **shared, "JAX_PROCESS_ID": str(number)} for number in range(2)]
-    processes = [subprocess.Popen(words, env=each, **pipes) for each in environments]
+    processes = [subprocess.Popen(words, env=environment, **pipes) for environment in environments]
     try:
         while not (folder / "stopped" / "checkpoints" / "ckpt_2").exists():
             assert not any(process.poll() for process in processes)
             time.sleep(0.05)
         processes[1].terminate()
-        found = [backend_runs.outcomes(process.communicate(timeout=limits.PROCESS)[0]) for process in processes]
+        by_host = [backend_runs.outcomes(process.communicate(timeout=limits.PROCESS)[0]) for process in processes]
     finally:
         for process in processes:
             process.kill()
     shutil.rmtree(folder / "of hosts" / "checkpoints" / "ckpt_4")
-    return found
+    return by_host
 
 
 @pytest.fixture(scope="module")
@@ -117,11 +117,11 @@ def on_tensorflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_layer: No
 def test_losses_equal_tensorflows(kind: str, on_jax: dict[str, Outcome], on_tensorflow: Callable[..., Outcome]) -> None:
     ours, theirs = on_jax[kind], on_tensorflow(**options_of(kind))
     assert (ours.status, theirs.status) == (0, 0), ours.err + theirs.err
-    found, expected = training.losses(ours.out), training.losses(theirs.out)
-    assert list(found) == list(expected)
-    np.testing.assert_allclose(list(found.values()), list(expected.values()), atol=2e-6, rtol=1e-6)
+    losses, expected = training.losses(ours.out), training.losses(theirs.out)
+    assert list(losses) == list(expected)
+    np.testing.assert_allclose(list(losses.values()), list(expected.values()), atol=2e-6, rtol=1e-6)
     if "split" in ours.out:
-        measured, right = ({**training.metrics(each.out), "split": 0} for each in (ours, theirs))
+        measured, right = ({**training.metrics(outcome.out), "split": 0} for outcome in (ours, theirs))
         assert measured == pytest.approx(right, abs=2e-6, rel=2e-6)
 
 
@@ -153,7 +153,7 @@ def test_one_host_goes_on_with_the_batches_of_two(on_hosts: list[list[Outcome]],
 def test_a_signal_to_one_host_stops_all_at_the_same_step(on_hosts: list[list[Outcome]]) -> None:
     (*_, first), (*_, second) = on_hosts
     assert (first.status, second.status) == (143, 143), first.err + second.err
-    one, other = (re.search(r"error: (stopped by a signal after step \S+)", each.err) for each in (first, second))
+    one, other = (re.search(r"error: (stopped by a signal after step \S+)", outcome.err) for outcome in (first, second))
     assert one is not None
     assert other is not None
     assert one[1] == other[1]
@@ -175,7 +175,7 @@ def test_tensorflow_reads_the_model(folder: Path, tmp_path: Path, on_jax: dict[s
     words = {"model": folder / "eight", "data": training.data(), "split": "validation", "output": output}
     outcome = finished.command("predict", **words, tpu="none")
     assert outcome.status == 0, outcome.err
-    ours, theirs = (pq.read_table(each)["probabilities"].to_pylist() for each in (folder / "eight.parquet", output))
+    ours, theirs = (pq.read_table(path)["probabilities"].to_pylist() for path in (folder / "eight.parquet", output))
     np.testing.assert_allclose(ours, theirs, atol=1e-6)
 
 

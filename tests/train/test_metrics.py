@@ -13,7 +13,7 @@ from pipelines.train import metrics
 
 
 def counted(predicted: np.ndarray, labels: np.ndarray, *, num_classes: int) -> np.ndarray:
-    guesses, classes = (tf.constant(each, tf.int32) for each in (predicted, labels))
+    guesses, classes = (tf.constant(classes_of_rows, tf.int32) for classes_of_rows in (predicted, labels))
     counts = metrics.count(guesses, classes, tf.ones(predicted.shape), num_classes=num_classes)
     return counts.numpy().astype(np.float64)
 
@@ -75,34 +75,34 @@ STARTS, ENDS = [0, 0, 0, 4, 8, 12], [0, 0, 3, 7, 11, 15]  # [CLS] who, then four
 def windows(*rows: dict[str, Any]) -> dict[str, np.ndarray]:
     """Rows of one text each; `span` is predicted, `label` is right, `row` the source row."""
     return {
-        "first": np.array([each["span"][0] for each in rows]),
-        "last": np.array([each["span"][1] for each in rows]),
-        "score": np.array([each.get("score", 1.0) for each in rows]),
-        "none": np.array([each.get("none", 0.0) for each in rows]),
-        "source_row": np.array([each.get("row", at) for at, each in enumerate(rows)]),
-        "label": np.array([each["label"] for each in rows]),
-        "char_starts": np.array([each.get("starts", STARTS) for each in rows]),
-        "char_ends": np.array([each.get("ends", ENDS) for each in rows]),
+        "first": np.array([row["span"][0] for row in rows]),
+        "last": np.array([row["span"][1] for row in rows]),
+        "score": np.array([row.get("score", 1.0) for row in rows]),
+        "none": np.array([row.get("none", 0.0) for row in rows]),
+        "source_row": np.array([row.get("row", at) for at, row in enumerate(rows)]),
+        "label": np.array([row["label"] for row in rows]),
+        "char_starts": np.array([row.get("starts", STARTS) for row in rows]),
+        "char_ends": np.array([row.get("ends", ENDS) for row in rows]),
     }
 
 
 def brute_force(logits: np.ndarray, text: np.ndarray) -> tuple[int, int]:
     pairs = itertools.combinations_with_replacement(np.flatnonzero(text).tolist(), 2)
     near = [(first, last) for first, last in pairs if last < first + metrics.MOST_ANSWER_TOKENS]
-    found = {(first, last): logits[first, 0] + logits[last, 1] for first, last in near}
-    return max(found, key=lambda span: found[span])
+    scores = {(first, last): logits[first, 0] + logits[last, 1] for first, last in near}
+    return max(scores, key=lambda span: scores[span])
 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_the_best_span_begins_before_it_ends_and_is_of_the_text(seed: int) -> None:
     draws = np.random.default_rng(seed)
     logits, text = draws.normal(size=(2, 40, 2)).astype(np.float32), draws.random((2, 40)) < 0.7
-    found = metrics.best_spans(tf.constant(logits), tf.constant(text))
+    spans = metrics.best_spans(tf.constant(logits), tf.constant(text))
     for row in range(2):
         expected = brute_force(logits[row], text[row])
-        assert (int(found["first"][row]), int(found["last"][row])) == expected
-        assert float(found["score"][row]) == pytest.approx(logits[row, expected[0], 0] + logits[row, expected[1], 1])
-    np.testing.assert_allclose(found["none"], logits[:, 0].sum(axis=1))
+        assert (int(spans["first"][row]), int(spans["last"][row])) == expected
+        assert float(spans["score"][row]) == pytest.approx(logits[row, expected[0], 0] + logits[row, expected[1], 1])
+    np.testing.assert_allclose(spans["none"], logits[:, 0].sum(axis=1))
 
 
 @pytest.mark.parametrize(
@@ -122,15 +122,15 @@ def test_no_answer_is_right_where_there_is_none() -> None:
 def test_the_best_of_a_rows_windows_is_its_answer() -> None:
     later = {"starts": [0, 0, 8, 12, 16, 20], "ends": [0, 0, 11, 15, 19, 23]}
     # The same words are at positions 4 and 5 of the first window, and at 2 and 3 of the second.
-    found = windows(
+    rows = windows(
         {"row": 7, "span": (4, 5), "label": (4, 5), "score": 3.0},
         {"row": 7, "span": (4, 4), "label": (2, 3), "score": 1.0, **later},
         {"row": 8, "span": (2, 2), "label": (0, 0), "score": 3.0},
         {"row": 8, "span": (2, 3), "label": (2, 3), "score": 4.0, **later},
     )
-    assert metrics.exact_match_and_f1(found) == (1.0, 1.0)
+    assert metrics.exact_match_and_f1(rows) == (1.0, 1.0)
 
 
 def test_rows_of_several_datasets_are_kept_apart() -> None:
-    found = windows({"row": 0, "span": (2, 2), "label": (2, 2)}, {"row": 0, "span": (2, 2), "label": (3, 3)})
-    assert metrics.exact_match_and_f1({**found, "part": np.array([0, 1])}) == (0.5, 0.5)
+    rows = windows({"row": 0, "span": (2, 2), "label": (2, 2)}, {"row": 0, "span": (2, 2), "label": (3, 3)})
+    assert metrics.exact_match_and_f1({**rows, "part": np.array([0, 1])}) == (0.5, 0.5)

@@ -29,9 +29,9 @@ def test_a_metric_that_is_no_number_is_written_and_read(tmp_path: Path) -> None:
     trained = model_files.read(str(finished("classify", "tests.train.small:bag")))
     model_files.write(str(tmp_path), dataclasses.replace(trained, metrics={"pearson": math.nan, "loss": 0.5}))
     assert "NaN" not in (tmp_path / "model.json").read_text(encoding="utf-8")
-    found = model_files.read(str(tmp_path)).metrics
-    assert math.isnan(found["pearson"])
-    assert found["loss"] == 0.5
+    metrics = model_files.read(str(tmp_path)).metrics
+    assert math.isnan(metrics["pearson"])
+    assert metrics["loss"] == 0.5
 
 
 @pytest.mark.parametrize(

@@ -25,8 +25,8 @@ def alone(backbone: Any, ids: np.ndarray) -> np.ndarray:
     feeds = {"token_ids": ids[None], "padding_mask": np.ones_like(ids)[None]}
     if "segment_ids" in backbone.input:
         feeds["segment_ids"] = np.zeros_like(ids)[None]
-    found = backbone(feeds)
-    states = found["sequence_output"] if isinstance(found, dict) else found
+    output = backbone(feeds)
+    states = output["sequence_output"] if isinstance(output, dict) else output
     return np.asarray(backbone.token_embedding(states, reverse=True))[0]
 
 
@@ -36,7 +36,7 @@ def test_a_document_gets_the_logits_that_it_would_get_alone(kind: str) -> None:
     backbone = getattr(keras_hub.models, kind)(**SIZES, max_sequence_length=10)
     model = backbones.keeping_apart(backbone)
     assert model.name == backbone.name
-    left_out = {each.path for each in backbone.variables} ^ {each.path for each in model.variables}
+    left_out = {variable.path for variable in backbone.variables} ^ {variable.path for variable in model.variables}
     assert left_out <= {"pooled_dense/kernel", "pooled_dense/bias"}, "names are the backbone's; none needs its pooler"
     states = model({"token_ids": IDS, "documents": DOCUMENTS, "positions": POSITIONS})
     logits = np.asarray(backbone.token_embedding(states, reverse=True))[0]

@@ -39,20 +39,20 @@ def test_the_losses_are_those_of_the_formulas(smoothing: bool) -> None:
     scores, margins = draws.normal(size=(6, 2)).astype(np.float32), draws.random(6).astype(np.float32)
     share = 0.2 * smoothing
     for task, beta, labels in (("dpo", 0.3, {}), ("reward", 1.0, {"margin": margins}), ("reward", 1.0, {})):
-        found = bound(task, beta=0.3, label_smoothing=0.2).losses(scores, labels, smoothing=smoothing)
+        losses = bound(task, beta=0.3, label_smoothing=0.2).losses(scores, labels, smoothing=smoothing)
         gain = beta * (scores[:, 0] - scores[:, 1]) - (margins if labels else 0)
         expected = (share - 1) * scipy.special.log_expit(gain) - share * scipy.special.log_expit(-gain)
-        np.testing.assert_allclose(found, expected, rtol=1e-5)
+        np.testing.assert_allclose(losses, expected, rtol=1e-5)
 
 
 def test_an_answer_scores_the_sum_of_the_log_probabilities_of_its_tokens() -> None:
     draws = np.random.default_rng(1)
     labels, weights = ({side: draws.integers(0, n, (3, 4)) for side in ("chosen", "rejected")} for n in (9, 2))
     logits = draws.normal(size=(3, 2, 4, 9)).astype(np.float32)
-    found = pairs.scores(logits.reshape(6, 4, 9), labels, weights)
+    scores = pairs.scores(logits.reshape(6, 4, 9), labels, weights)
     for at, side in enumerate(("chosen", "rejected")):
         logs = np.take_along_axis(scipy.special.log_softmax(logits[:, at], axis=-1), labels[side][..., None], axis=-1)
-        np.testing.assert_allclose(found[:, at], (logs[..., 0] * weights[side]).sum(axis=1), rtol=1e-5)
+        np.testing.assert_allclose(scores[:, at], (logs[..., 0] * weights[side]).sum(axis=1), rtol=1e-5)
 
 
 def test_metrics_are_means_over_pairs_and_fill_rows_do_not_count() -> None:
@@ -60,21 +60,21 @@ def test_metrics_are_means_over_pairs_and_fill_rows_do_not_count() -> None:
     task = bound("dpo", beta=0.5)
     answers = np.array([[0, 1], [0, 1], [0, 0]], np.float32)
     weights = task.weights({}, {"chosen": answers, "rejected": answers})
-    sums = {name: np.asarray(each, np.float64) for name, each in task.sums(scores, {}, weights).items()}
-    found = task.metrics(Evaluated(sums=sums, rows={}))
-    assert list(found) == list(task.metric_names)
-    del found["loss"]
-    assert found == {"accuracy": 0.5, "chosen_reward": 0.5, "rejected_reward": 1, "margin": -0.5}
+    sums = {name: np.asarray(values, np.float64) for name, values in task.sums(scores, {}, weights).items()}
+    metrics = task.metrics(Evaluated(sums=sums, rows={}))
+    assert list(metrics) == list(task.metric_names)
+    del metrics["loss"]
+    assert metrics == {"accuracy": 0.5, "chosen_reward": 0.5, "rejected_reward": 1, "margin": -0.5}
 
 
 @pytest.mark.parametrize("task", PAIRS)
 @pytest.mark.slow
 def test_a_training_resumes_and_predicts_rewards(task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    given = {"data": training.pairs(), "task": task, "global_batch_size": 8, "schedule": "constant", **PAIRS[task]}
-    whole = training.losses(training.done(tmp_path / "whole", **given, steps=6).out)
-    first = training.losses(training.done(tmp_path / "parts", **given, steps=3).out)
+    options = {"data": training.pairs(), "task": task, "global_batch_size": 8, "schedule": "constant", **PAIRS[task]}
+    whole = training.losses(training.done(tmp_path / "whole", **options, steps=6).out)
+    first = training.losses(training.done(tmp_path / "parts", **options, steps=3).out)
     monkeypatch.setattr(small, "shift", 9.0)  # the checkpoint has the reference, whatever its function makes now
-    outcome = training.done(tmp_path / "parts", **given, steps=6)
+    outcome = training.done(tmp_path / "parts", **options, steps=6)
     assert {**first, **training.losses(outcome.out)} == whole
     assert whole[6] < whole[1]
     measured = training.metrics(outcome.out)
@@ -126,7 +126,7 @@ def test_the_reference_is_a_copy_of_the_weights(one_layer: None) -> None:
     first = frozen[0].copy()
     built.model.trainable_variables[0].assign(np.zeros_like(first))
     np.testing.assert_array_equal(frozen[0], first)
-    assert [each.shape for each in frozen] == [tuple(each.shape) for each in built.model.trainable_variables]
+    assert [one.shape for one in frozen] == [tuple(one.shape) for one in built.model.trainable_variables]
 
 
 def test_a_reward_model_begins_with_the_head_of_its_checkpoint(tmp_path: Path) -> None:

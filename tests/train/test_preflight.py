@@ -62,13 +62,13 @@ def test_the_bundled_model_compiles_for_v3(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.chdir(tmp_path)
     options = {"preflight": "v3-8", "global_batch_size": 64}
     outcome = training.done(None, model="bert-tiny", dropout=0.0, **options)
-    found = json.loads(outcome.out)
+    figures = json.loads(outcome.out)
     # 2.2e5 weights of one layer at 6 operations for each of 8 * 16 tokens; the rest is attention, norms, and AdamW.
-    assert 6 * 2e5 * 8 * 16 < found["flops_per_step"] < 4 * 6 * 2e5 * 8 * 16
+    assert 6 * 2e5 * 8 * 16 < figures["flops_per_step"] < 4 * 6 * 2e5 * 8 * 16
     # Weights and AdamW's two means, 4 bytes each, and the step's other needs.
-    assert 3 * 4 * 4.6e5 < found["hbm_bytes"] < 100e6
-    assert found["bytes_per_step"] > 3 * 4 * 4.6e5
-    assert found["fits"] is True
+    assert 3 * 4 * 4.6e5 < figures["hbm_bytes"] < 100e6
+    assert figures["bytes_per_step"] > 3 * 4 * 4.6e5
+    assert figures["fits"] is True
     assert "4 chips, 8 replicas" in outcome.err
     assert not list(tmp_path.iterdir()), "nothing is trained, nothing is written"
 
@@ -84,11 +84,11 @@ def test_what_xla_cannot_compile_is_named_with_its_place(tmp_path: Path) -> None
 
 @pytest.mark.usefixtures("one_process")
 def test_too_large_a_batch_fails_and_the_largest_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, asked = compiler.compile_for, []
+    real, batches = compiler.compile_for, []
 
     def compile_for(wanted: Slice, config: TrainConfig, *, seconds: float) -> Compiled | str:
-        asked.append(config.global_batch_size // wanted.replicas)
-        if len(asked) == 1:
+        batches.append(config.global_batch_size // wanted.replicas)
+        if len(batches) == 1:
             return real(wanted, config, seconds=seconds)
         return Compiled(argument_bytes=1, memory_bytes=1, flops=1.0, traffic_bytes=1.0, seconds=1.0, versions={})
 
@@ -97,9 +97,9 @@ def test_too_large_a_batch_fails_and_the_largest_is_found(tmp_path: Path, monkey
         tmp_path, model="tests.train.rule_breakers:grows", preflight="v3-8", global_batch_size=8 * 8, largest_batch=True
     )
     assert outcome.status == 1
-    found = json.loads(outcome.out)
-    assert found["fits"] is False
-    assert (*asked, found["largest_batch_per_replica"], found["smallest_batch_too_large"]) == (8, 2, 2, 8)
+    figures = json.loads(outcome.out)
+    assert figures["fits"] is False
+    assert (*batches, figures["largest_batch_per_replica"], figures["smallest_batch_too_large"]) == (8, 2, 2, 8)
     cause, remedy = outcome.error
     assert "Ran out of memory" in cause
     assert remedy == "--global-batch-size 16 fits"
@@ -108,20 +108,20 @@ def test_too_large_a_batch_fails_and_the_largest_is_found(tmp_path: Path, monkey
 @pytest.mark.usefixtures("one_process")
 def test_a_model_beyond_one_chip_is_divided() -> None:
     config = TrainConfig(data=str(training.data()), task="classify", model="tests.train.small:bag", shard_model=True)
-    found = compiler.compile_for(tpu_slices.parse("v5e-8"), config, seconds=300)
-    assert isinstance(found, Compiled)
+    compiled = compiler.compile_for(tpu_slices.parse("v5e-8"), config, seconds=300)
+    assert isinstance(compiled, Compiled)
     # The embedding and AdamW's two means: 2,000 entries of 16 numbers of 4 bytes, an eighth on each chip.
-    assert 3 * 4 * 2000 * 16 / 8 < found.argument_bytes < 3 * 4 * 2000 * 16 / 4
+    assert 3 * 4 * 2000 * 16 / 8 < compiled.argument_bytes < 3 * 4 * 2000 * 16 / 4
 
 
 @pytest.mark.usefixtures("one_process")
 def test_a_reference_takes_the_memory_of_the_weights_again() -> None:
     config = TrainConfig(data=str(training.pairs()), task="dpo", model="gpt2-tiny")
-    found = compiler.compile_for(tpu_slices.parse("v5e-1"), config, seconds=300)
-    assert isinstance(found, Compiled)
+    compiled = compiler.compile_for(tpu_slices.parse("v5e-1"), config, seconds=300)
+    assert isinstance(compiled, Compiled)
     # Weights, AdamW's two means, and the reference, 4 bytes each.
     weights = (600 + 32) * 128 + 12 * 128**2 + 15 * 128
-    assert 4 * 4 * weights < found.argument_bytes < 5 * 4 * weights
+    assert 4 * 4 * weights < compiled.argument_bytes < 5 * 4 * weights
 
 
 # Requests more memory than any generation has, from each of them; prints the compiler's message.
@@ -147,10 +147,10 @@ def test_the_compiler_knows_every_generation_with_the_memory_of_our_table() -> N
     ended = processes.run([sys.executable, "-c", ASKS], env=compiler.environment(processes.environment()))
     lines = [line.split(maxsplit=2) for line in ended.stdout.splitlines()]
     assert [name for name, *_ in lines] == list(tpu_slices.GENERATIONS), ended.stderr
-    for name, flops, said in lines:
+    for name, flops, message in lines:
         generation = tpu_slices.GENERATIONS[name]
-        there = re.search(r"available HBM \(([\d.]+)G\)", said)
-        assert there is not None, said
+        there = re.search(r"available HBM \(([\d.]+)G\)", message)
+        assert there is not None, message
         # A little is kept back by the system; v5p has 95.74 GiB.
         assert 0.93 <= float(there[1]) / (generation.replica_bytes / 2**30) <= 1.01
         assert float(flops) == generation.replica_flops_per_s, "the name of JAX is known"

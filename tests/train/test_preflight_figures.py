@@ -39,24 +39,24 @@ def flown(step: Compiled | str = STEP, **changes: object) -> Preflight:
     ],
 )  # fmt: skip
 def test_a_name_says_how_many_replicas_there_are_in_which_grid(name: str, chips: int, replicas: int, grid: str) -> None:
-    found = tpu_slices.parse(name)
-    assert (found.chips, found.replicas, found.topology) == (chips, replicas, grid)
+    parsed = tpu_slices.parse(name)
+    assert (parsed.chips, parsed.replicas, parsed.topology) == (chips, replicas, grid)
 
 
 @pytest.mark.parametrize("name", ["", "v3", "v3-9", "v1-8", "v7x-8", "tpu-v3-8", "v3-8x"])
 def test_another_name_is_refused_with_all_that_are_known(name: str) -> None:
     with pytest.raises(ConfigError, match="expected the name of a TPU") as caught:
         tpu_slices.parse(name)
-    assert all(each in caught.value.cause for each in ("v2-N", "v3-N", "v4-N", "v5e-N", "v5p-N", "v6e-N", "tpu7x-N"))
+    assert all(known in caught.value.cause for known in ("v2-N", "v3-N", "v4-N", "v5e-N", "v5p-N", "v6e-N", "tpu7x-N"))
 
 
 def test_the_slower_of_arithmetic_and_memory_bounds_a_step() -> None:
     # A core of v3: 6.15e12 / 61.5e12 = 0.1 s of arithmetic, 22.5e9 / 450e9 = 0.05 s of memory.
-    found = flown()
-    assert found.seconds == pytest.approx({"arithmetic": 0.1, "memory": 0.05})
-    assert found.steps_per_s == pytest.approx(10.0)
-    assert found.examples_per_s == pytest.approx(10.0 * 32 * 8)
-    numbers = json.loads(json.dumps(preflight.as_json(found)))
+    result = flown()
+    assert result.seconds == pytest.approx({"arithmetic": 0.1, "memory": 0.05})
+    assert result.steps_per_s == pytest.approx(10.0)
+    assert result.examples_per_s == pytest.approx(10.0 * 32 * 8)
+    numbers = json.loads(json.dumps(preflight.as_json(result)))
     assert (numbers["hbm_bytes"], numbers["hbm_bytes_there"]) == (4 * GIB, 16 * GIB)
     assert (numbers["fits"], numbers["bound"], numbers["largest_batch_per_replica"]) == (True, "arithmetic", 128)
     assert numbers["least_step_seconds"] == pytest.approx(0.1)
@@ -66,24 +66,24 @@ def test_the_slower_of_arithmetic_and_memory_bounds_a_step() -> None:
 @pytest.mark.parametrize("fits", [0, 1, 3, 4, 7, 8, 100, 1000, 50_000])
 @pytest.mark.parametrize("first", [1, 8, 32, 4096])
 def test_the_largest_batch_is_looked_for_in_few_compilations(fits: int, first: int) -> None:
-    asked: list[int] = []
+    batches: list[int] = []
 
     def memory_of(batch: int) -> int | None:
-        asked.append(batch)
+        batches.append(batch)
         return 1000 + 10 * batch if batch <= fits else None
 
     known = {first: memory_of(first)}
     low, high = largest(memory_of, known=known, fixed_bytes=1000, limit_bytes=1000 + 10 * fits)
     assert low <= fits < (high or fits + 1)
-    assert len(asked) == len(set(asked)) <= 5
+    assert len(batches) == len(set(batches)) <= 5
     if first <= fits:
         assert low >= 0.9 * fits - 8 - 1000 * 0.07 / 10
-        assert high is not None or len(asked) <= 3, "a second point, and one that confirms"
+        assert high is not None or len(batches) <= 3, "a second point, and one that confirms"
 
 
 def test_a_line_that_points_too_far_is_corrected() -> None:
-    found = largest(lambda batch: batch**2 if batch <= 100 else None, known={8: 64}, fixed_bytes=0, limit_bytes=10_000)
-    assert found == (96, 128)
+    bounds = largest(lambda batch: batch**2 if batch <= 100 else None, known={8: 64}, fixed_bytes=0, limit_bytes=10_000)
+    assert bounds == (96, 128)
 
 
 def test_a_search_without_time_or_answer_keeps_what_it_knows() -> None:
@@ -137,19 +137,19 @@ def test_what_jax_cannot_trace_is_named_with_its_place() -> None:
 
     with pytest.raises(TypeError) as caught:
         jax.eval_shape(rule_breakers.spells, jax.ShapeDtypeStruct((2, 16), "int32"))
-    found = compile_step.explained(caught.value)
+    error = compile_step.explained(caught.value)
     place = Path(rule_breakers.__file__).with_name(rule_breakers.line_of("spells"))
-    assert found.cause.startswith(f"{place}: JAX cannot trace the step")
-    assert "keras.ops" in found.remedy
+    assert error.cause.startswith(f"{place}: JAX cannot trace the step")
+    assert "keras.ops" in error.remedy
 
 
 def test_the_compiler_sees_no_accelerator_of_this_machine() -> None:
-    given = {"TPU_NAME": "mine", "XLA_FLAGS": "x", "LIBTPU_INIT_ARGS": "x", "JAX_PLATFORMS": "tpu", "HOME": "/home/me"}
-    found = compiler.environment(given)
-    assert not {"TPU_NAME", "XLA_FLAGS", "LIBTPU_INIT_ARGS"} & set(found)
-    assert found["JAX_PLATFORMS"] == "cpu"
-    assert found["TPU_SKIP_MDS_QUERY"] == "1"
-    assert found["HOME"] == "/home/me"
+    hidden = {"TPU_NAME": "mine", "XLA_FLAGS": "x", "LIBTPU_INIT_ARGS": "x"}
+    environment = compiler.environment({**hidden, "JAX_PLATFORMS": "tpu", "HOME": "/home/me"})
+    assert not hidden.keys() & environment.keys()
+    assert environment["JAX_PLATFORMS"] == "cpu"
+    assert environment["TPU_SKIP_MDS_QUERY"] == "1"
+    assert environment["HOME"] == "/home/me"
 
 
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,13 +71,13 @@ def test_a_training_needs_a_folder_to_write_to_and_a_preflight_needs_none() -> N
     ],
 )
 def test_a_name_that_is_nearly_a_model_leads_to_it_and_a_name_of_one_is_taken(name: str, meant: str) -> None:
-    said = ("", "")
+    lines = ("", "")
     try:
         backbones.require_known(name)
     except ConfigError as error:
-        said = error.cause, error.remedy
-    assert ("there is no such model" in said[0]) == bool(meant)
-    assert said[1].startswith(f"did you mean --model {meant}" if meant else "")
+        lines = error.cause, error.remedy
+    assert ("there is no such model" in lines[0]) == bool(meant)
+    assert lines[1].startswith(f"did you mean --model {meant}" if meant else "")
 
 
 @pytest.mark.parametrize(

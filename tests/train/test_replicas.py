@@ -42,8 +42,8 @@ def test_replicas_share_a_batch_without_changing_its_loss_and_rows_are_gathered_
     seams.put(monkeypatch, build_model=backend_runs.with_known_weights(models.build))
     one = training.done(tmp_path, **of_spans())
     assert training.losses(four[0].out) == pytest.approx(training.losses(one.out), rel=1e-3)
-    found, expected = ({**training.metrics(each.out), "split": 0} for each in (four[0], one))
-    assert found == pytest.approx(expected, rel=1e-3)
+    metrics, expected = ({**training.metrics(outcome.out), "split": 0} for outcome in (four[0], one))
+    assert metrics == pytest.approx(expected, rel=1e-3)
 
 
 @pytest.mark.slow

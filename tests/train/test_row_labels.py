@@ -28,8 +28,8 @@ def labelled(train: Sequence[int], validation: Sequence[int], **options: object)
     return building.built(source, label_column="label", max_length=8, **options)
 
 
-def num_labels(folder: Path, given: int | None = None) -> int | None:
-    config = TrainConfig(data=str(folder), task="classify", model="bert-tiny", num_labels=given)
+def num_labels(folder: Path, number: int | None = None) -> int | None:
+    config = TrainConfig(data=str(folder), task="classify", model="bert-tiny", num_labels=number)
     return setup.with_num_labels(config, reader.open(folder), eval_split="validation").num_labels
 
 
@@ -54,7 +54,7 @@ def test_labels_from_0_need_no_option_and_a_larger_number_is_allowed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("labels", "given", "cause", "remedy"),
+    ("labels", "number", "cause", "remedy"),
     [
         ([1, 2, 3], None, "labels have 3 values from 1 to 3, expected 0 to 2", "--label-classes.*--num-labels 4"),
         ([1, 2, 3], 3, "--num-labels 3: .*3 values from 1 to 3, expected 0 to 2", "--num-labels 4"),
@@ -62,20 +62,20 @@ def test_labels_from_0_need_no_option_and_a_larger_number_is_allowed() -> None:
         ([-1, 1, 1], 2, "2 values from -1 to 1, expected 0 to 1", "makes each value a class$"),
     ],
 )
-def test_labels_that_do_not_fit_are_refused(labels: list[int], given: int | None, cause: str, remedy: str) -> None:
+def test_labels_that_do_not_fit_are_refused(labels: list[int], number: int | None, cause: str, remedy: str) -> None:
     with pytest.raises(ConfigError, match=cause) as caught:
-        num_labels(labelled(labels, labels), given)
+        num_labels(labelled(labels, labels), number)
     assert re.search(remedy, caught.value.remedy or "")
 
 
 def test_minus_one_is_a_label_where_no_class_names_say_otherwise() -> None:
-    found = reader.open(labelled([-1, 1, -1], [1]))
-    batch = next(iter(found.dataset("train", global_batch_size=3, training=False)))
+    dataset = reader.open(labelled([-1, 1, -1], [1]))
+    batch = next(iter(dataset.dataset("train", global_batch_size=3, training=False)))
     np.testing.assert_array_equal(np.sort(batch["label"]), [-1, -1, 1])
     np.testing.assert_array_equal(batch["example_weight"], [1, 1, 1])
     with pytest.raises(ReaderError, match="values from -1 to 1, classification expects 0 to 1"):
-        found.dataset("train", global_batch_size=3, objective=objectives.classification())
-    assert found.splits["train"].num_unlabelled == 0
+        dataset.dataset("train", global_batch_size=3, objective=objectives.classification())
+    assert dataset.splits["train"].num_unlabelled == 0
 
 
 def checked(data: Path, model_dir: Path) -> TrainingSetup:
@@ -113,7 +113,7 @@ def built(splits: Mapping[str, Sequence[int]]) -> Path:
     return building.built(source, label_column="label", max_length=16)
 
 
-def given(data: Path, **changes: object) -> dict[str, object]:
+def options_of(data: Path, **changes: object) -> dict[str, object]:
     return {"data": data, "model": "tests.train.small:steady", "steps": 2, **changes}
 
 
@@ -125,10 +125,10 @@ def test_the_manifest_counts_them(data: Path) -> None:
 
 
 def test_a_split_without_labels_is_predicted_after_a_training_that_left_them_out(tmp_path: Path, data: Path) -> None:
-    outcome = training.done(tmp_path / "model", **given(data))
-    found = training.metrics(outcome.out)
-    assert found["split"] == "validation"
-    assert found["accuracy"] in (0.0, 0.5, 1.0), "two of four rows count"
+    outcome = training.done(tmp_path / "model", **options_of(data))
+    metrics = training.metrics(outcome.out)
+    assert metrics["split"] == "validation"
+    assert metrics["accuracy"] in (0.0, 0.5, 1.0), "two of four rows count"
     output = tmp_path / "p.parquet"
     done("predict", model=tmp_path / "model", data=data, output=output, tpu="none")
     rows = pq.read_table(output).to_pylist()
@@ -139,7 +139,7 @@ def test_a_split_without_labels_is_predicted_after_a_training_that_left_them_out
 
 @pytest.mark.parametrize("option", ["train_split", "eval_split"])
 def test_a_split_without_any_label_is_refused_at_once(tmp_path: Path, data: Path, option: str) -> None:
-    cause, remedy = training.command(tmp_path, **given(data, **{option: "test"})).error
+    cause, remedy = training.command(tmp_path, **options_of(data, **{option: "test"})).error
     assert f"--{option.replace('_', '-')} test: no example in " in cause
     assert "has a label (6 examples with label -1)" in cause
     assert "train-tpu predict" in remedy

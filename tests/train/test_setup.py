@@ -21,9 +21,9 @@ MALFORMED_NUMBERS: list[Any] = [5, {}, {"hosts": 1}, {"steps": "a"}]
 def test_an_input_that_is_fit_for_a_tpu_is_passed(tmp_path: Path) -> None:
     options: dict[str, Any] = {"data": str(training.data()), "task": "classify", "model": "bert-tiny"}
     config = TrainConfig(**options, model_dir=str(tmp_path / "model"), tpu="local")
-    found = setup.check(config)
-    assert (found.target.kind, found.eval_split, found.warnings) == ("tpu-vm", "validation", ())
-    assert found.config.precision == "bfloat16"
+    job = setup.check(config)
+    assert (job.target.kind, job.eval_split, job.warnings) == ("tpu-vm", "validation", ())
+    assert job.config.precision == "bfloat16"
     assert setup.check(dataclasses.replace(config, precision="float32")).config.precision == "float32"
     assert setup.check(dataclasses.replace(config, tpu="none")).config.precision == "float32"
     assert not (tmp_path / "model").exists()
@@ -66,8 +66,8 @@ def test_options_that_decide_no_batch_may_change_if_that_is_asked_for(tmp_path: 
     (tmp_path / "run.json").write_text(json.dumps({**one, **parts}))
     with pytest.raises(FingerprintMismatchError, match=r"learning_rate 0\.1, now 0\.2.*; .*--allow-changes"):
         checkpoints.claimed(str(tmp_path), identity=other, writes=True)
-    found = checkpoints.claimed(str(tmp_path), identity=other, writes=True, may_change=True)
-    assert found == json.loads((tmp_path / "run.json").read_text()) == {**other, **parts}
+    identity = checkpoints.claimed(str(tmp_path), identity=other, writes=True, may_change=True)
+    assert identity == json.loads((tmp_path / "run.json").read_text()) == {**other, **parts}
 
 
 def test_two_trainings_are_not_at_work_in_one_folder(tmp_path: Path) -> None:

@@ -22,8 +22,8 @@ P = 3  # 15 % of 16 are 2.4
 
 def prepared(data: Data, *, batch_size: int = 4, **changes: Any) -> tuple[ReplicaStep, Any]:
     """The step of a training run with these options, always with the same weights, and its first batch."""
-    given: dict[str, Any] = {"learning_rate": 1e-3, "steps": 10, "weight_decay": 0.0, **changes}
-    job = setup.check(TrainConfig(data=data.root, model_dir="unused", tpu="none", **given))
+    options: dict[str, Any] = {"learning_rate": 1e-3, "steps": 10, "weight_decay": 0.0, **changes}
+    job = setup.check(TrainConfig(data=data.root, model_dir="unused", tpu="none", **options))
     batches = data.dataset("train", global_batch_size=batch_size, objective=job.task.objective)
     keras.utils.set_random_seed(0)
     built = models.build(job.config, data.manifest, job.task)
@@ -40,21 +40,21 @@ def wide_results(replica_step: ReplicaStep, batch: Any, *, vocab_size: int) -> l
     Reshaping copies nothing; what has as many rows as the model is wide belongs to the weights.
     """
     graph = tf.function(replica_step.train).get_concrete_function(batch).graph.as_graph_def(add_shapes=True)
-    found = []
+    results = []
     for node in (node for function in graph.library.function for node in function.node_def):
         for shape in node.attr["_output_shapes"].list.shape:
-            sizes = [each.size for each in shape.dim]
+            sizes = [dimension.size for dimension in shape.dim]
             rows = int(np.prod(sizes[:-1]))
             if node.op != "Reshape" and sizes[-1:] == [vocab_size] and rows in (BATCH * P, BATCH * LENGTH):
                 kind = node.attr["DstT" if node.op == "Cast" else "T"].type
-                found.append((node.op, tf.as_dtype(kind).name, rows))
-    return found
+                results.append((node.op, tf.as_dtype(kind).name, rows))
+    return results
 
 
 def test_masked_lm_computes_logits_only_where_it_predicts(data: Data) -> None:
     replica_step, batch = prepared(data, task="mlm", model="bert-tiny")
-    found = wide_results(replica_step, batch, vocab_size=data.manifest.tokenizer.vocab_size)
-    assert {rows for _, _, rows in found} == {BATCH * P}
+    results = wide_results(replica_step, batch, vocab_size=data.manifest.tokenizer.vocab_size)
+    assert {rows for _, _, rows in results} == {BATCH * P}
 
 
 def test_causal_lm_has_one_copy_of_the_logits_in_float32(data: Data) -> None:
@@ -63,8 +63,8 @@ def test_causal_lm_has_one_copy_of_the_logits_in_float32(data: Data) -> None:
         replica_step, batch = prepared(data, task="clm", model="gpt2-tiny")
     finally:
         keras.mixed_precision.set_global_policy("float32")
-    found = wide_results(replica_step, batch, vocab_size=data.manifest.tokenizer.vocab_size)
-    wide = [op for op, dtype, rows in found if dtype == "float32" and rows == BATCH * LENGTH]
+    results = wide_results(replica_step, batch, vocab_size=data.manifest.tokenizer.vocab_size)
+    wide = [op for op, dtype, rows in results if dtype == "float32" and rows == BATCH * LENGTH]
     # The logits, each loss' gradient to them, and that times the gradient to the loss.
     assert sorted(wide) == ["Cast", "Mul", "SparseSoftmaxCrossEntropyWithLogits"]
 
@@ -90,8 +90,8 @@ def test_smoothed_losses_are_the_cross_entropy_with_smoothed_targets(shape: tupl
     )  # fmt: skip
     targets = np.eye(shape[-1])[labels] * 0.9 + 0.1 / shape[-1]
     expected = -(targets * (logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True)))).sum(axis=-1)
-    found = task.losses(tf.constant(logits), tf.constant(labels, tf.int32), smoothing=True)
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    losses = task.losses(tf.constant(logits), tf.constant(labels, tf.int32), smoothing=True)
+    np.testing.assert_allclose(losses, expected, rtol=1e-5)
 
 
 ROWS = 8
@@ -110,9 +110,9 @@ def test_parts_add_up_to_the_whole(data: Data, task: str, model: str) -> None:
         after_two_steps(data, task=task, model=f"tests.train.small:{model}", accumulate=parts) for parts in (4, 1)
     )
     np.testing.assert_allclose(losses, expected_losses, rtol=1e-5)
-    for got, wanted in zip(weights, expected, strict=True):
+    for values, wanted in zip(weights, expected, strict=True):
         # A step of AdamW is as long for a gradient of 1e-7 as for one of 1: rounding shows there.
-        np.testing.assert_allclose(got, wanted, atol=2e-4)
+        np.testing.assert_allclose(values, wanted, atol=2e-4)
 
 
 def test_parts_draw_masks_of_their_own(data: Data) -> None:
@@ -128,5 +128,5 @@ def test_a_running_variance_goes_from_part_to_part(data: Data, parts: int, varia
     step, batch = prepared(data, task="classify", model="tests.train.small:normed", accumulate=parts)
     step.train(batch)
     # It begins at 1 and takes 1 % of its input, which is near 0 in a fresh model.
-    [found] = [each.numpy() for each in step.model.variables if each.name == "moving_variance"]
-    np.testing.assert_allclose(found, variance, atol=1e-3)
+    [running] = [variable.numpy() for variable in step.model.variables if variable.name == "moving_variance"]
+    np.testing.assert_allclose(running, variance, atol=1e-3)

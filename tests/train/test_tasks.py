@@ -35,14 +35,14 @@ def test_correlations_are_those_of_the_models_predictions(tmp_path: Path) -> Non
     data = building.built(building.source(tmp_path / "in", train=rows, validation=rows), label_column="label")
     # 45 rows in batches of 32: the second is filled up with rows that must not count.
     outcome = training.done(tmp_path, data=data, model="tests.train.small:score", steps=2, global_batch_size=32)
-    found = training.metrics(outcome.out)
+    metrics = training.metrics(outcome.out)
     model = keras.models.load_model(tmp_path / "model.keras")
     features = next(iter(reader.open(data).dataset("validation", global_batch_size=45)))
     inputs = {name: features[name] for name in ("input_ids", "attention_mask", "token_type_ids")}
     predicted, labels = np.asarray(model(inputs, training=False))[:, 0], features["label"].numpy()
-    assert found["pearson"] == pytest.approx(scipy.stats.pearsonr(predicted, labels).statistic, abs=1e-4)
-    assert found["spearman"] == pytest.approx(scipy.stats.spearmanr(predicted, labels).statistic, abs=2e-2)
-    assert found["mae"] == pytest.approx(np.abs(predicted - labels).mean(), abs=1e-5)
+    assert metrics["pearson"] == pytest.approx(scipy.stats.pearsonr(predicted, labels).statistic, abs=1e-4)
+    assert metrics["spearman"] == pytest.approx(scipy.stats.spearmanr(predicted, labels).statistic, abs=2e-2)
+    assert metrics["mae"] == pytest.approx(np.abs(predicted - labels).mean(), abs=1e-5)
 
 
 def test_a_row_without_a_label_has_no_weight() -> None:
@@ -66,8 +66,8 @@ def test_the_number_of_labels_is_needed_where_they_have_no_names() -> None:
 CLASSES = 3
 MULTI_HOT = Schema(
     tuple(
-        Feature(name="label", dtype="int64", shape=(CLASSES,), role="label") if each.role == "label" else each
-        for each in PAD_SCHEMA.features
+        Feature(name="label", dtype="int64", shape=(CLASSES,), role="label") if feature.role == "label" else feature
+        for feature in PAD_SCHEMA.features
     )
 )
 
@@ -86,13 +86,14 @@ def test_the_metrics_are_those_of_scikit_learn_and_rows_of_weight_0_do_not_count
     weights = np.repeat(np.array([1, 0], np.float32), [30, 10])
     task = bound()
     sums = task.sums(tf.constant(logits), tf.constant(labels), tf.constant(weights))
-    found = task.metrics(Evaluated(sums={name: each.numpy().astype(float) for name, each in sums.items()}, rows={}))
+    in_float64 = {name: values.numpy().astype(float) for name, values in sums.items()}
+    metrics = task.metrics(Evaluated(sums=in_float64, rows={}))
     actual, predicted = labels[:30], logits[:30] > 0
     for average in ("micro", "macro"):
         expected = sklearn.metrics.f1_score(actual, predicted, average=average, zero_division=0.0)
-        assert found[f"{average}_f1"] == pytest.approx(expected)
+        assert metrics[f"{average}_f1"] == pytest.approx(expected)
     exact = sklearn.metrics.log_loss(actual.ravel(), 1 / (1 + np.exp(-logits[:30].astype(float).ravel())))
-    assert found["loss"] == pytest.approx(exact, rel=1e-5)
+    assert metrics["loss"] == pytest.approx(exact, rel=1e-5)
 
 
 def test_smoothing_moves_targets_towards_a_half() -> None:
@@ -107,22 +108,22 @@ def test_smoothing_moves_targets_towards_a_half() -> None:
 def test_a_model_learns_several_classes_predicts_lists_and_is_exported(tmp_path: Path) -> None:
     words = {"good": "praise", "bad": "blame", "long": "length"}
     chosen = [[word for bit, word in enumerate(words) if row >> bit & 1] for row in range(160)]
-    rows = [{"text": " ".join(each) or "film", "about": [words[word] for word in each]} for each in chosen]
+    rows = [{"text": " ".join(row) or "film", "about": [words[word] for word in row]} for row in chosen]
     source = building.source(tmp_path / "in", train=rows, validation=rows[:45])
     data, model = building.built(source, label_column="about", max_length=8), tmp_path / "model"
-    given = {"data": data, "model": "bert-tiny", "pooling": "first", "log_every": 20, "global_batch_size": 32}
-    outcome = training.done(model, **given, steps=60, learning_rate=0.003)
-    found = training.metrics(outcome.out)
-    assert found["micro_f1"] > 0.75
+    options = {"data": data, "model": "bert-tiny", "pooling": "first", "log_every": 20, "global_batch_size": 32}
+    outcome = training.done(model, **options, steps=60, learning_rate=0.003)
+    metrics = training.metrics(outcome.out)
+    assert metrics["micro_f1"] > 0.75
     done("predict", model=model, data=data, split="validation", output=tmp_path / "p.parquet", tpu="none")
     table = pq.read_table(tmp_path / "p.parquet").to_pylist()
     assert [row["label"] for row in table] == [sorted(row["about"]) for row in rows[:45]]
     names = sorted(words.values())
-    of_row = [[each for each, p in zip(names, row["probabilities"], strict=True) if p > 0.5] for row in table]
+    of_row = [[name for name, p in zip(names, row["probabilities"], strict=True) if p > 0.5] for row in table]
     assert [row["prediction"] for row in table] == of_row
-    actual, guessed = ([[each in row[column] for each in names] for row in table] for column in ("label", "prediction"))
+    actual, guessed = ([[name in row[column] for name in names] for row in table] for column in ("label", "prediction"))
     again = sklearn.metrics.f1_score(np.array(actual), np.array(guessed), average="macro", zero_division=0.0)
-    assert found["macro_f1"] == pytest.approx(again, abs=1e-6)
+    assert metrics["macro_f1"] == pytest.approx(again, abs=1e-6)
     done("export", model=model, output=tmp_path / "hf", format="transformers")
     config = json.loads((tmp_path / "hf" / "config.json").read_text())
     assert config["problem_type"] == "multi_label_classification"
@@ -159,8 +160,8 @@ def test_the_loss_is_the_mean_of_both_ends(task: BoundTask) -> None:
     logits, labels = draws.normal(size=(3, 9, 2)).astype(np.float32), draws.integers(0, 9, (3, 2))
     shares = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
     expected = [-(shares[row, first, 0] + shares[row, last, 1]) / 2 for row, (first, last) in enumerate(labels)]
-    found = task.losses(tf.constant(logits), tf.constant(labels, tf.int32), smoothing=False)
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    losses = task.losses(tf.constant(logits), tf.constant(labels, tf.int32), smoothing=False)
+    np.testing.assert_allclose(losses, expected, rtol=1e-5)
 
 
 def test_positions_are_not_smoothed(data: Data) -> None:
@@ -180,7 +181,7 @@ def test_a_decoder_does_not_see_what_it_is_to_predict() -> None:
     ids = inputs[objectives.DECODER_INPUTS].numpy()
     ids[:, 5] += 1
     changed = {**inputs, objectives.DECODER_INPUTS: tf.constant(ids)}
-    before, after = (np.asarray(model(each, training=False)) for each in (inputs, changed))
+    before, after = (np.asarray(model(features, training=False)) for features in (inputs, changed))
     np.testing.assert_allclose(before[:, :5], after[:, :5], atol=1e-5)
     assert np.abs(before[:, 5] - after[:, 5]).max() > 1e-3
 
@@ -188,9 +189,9 @@ def test_a_decoder_does_not_see_what_it_is_to_predict() -> None:
 @pytest.mark.slow
 def test_a_tied_t5_divides_its_states_as_transformers_does() -> None:
     sizes = {"vocabulary_size": 9, "num_layers": 1, "num_heads": 1, "hidden_dim": 4, "intermediate_dim": 4}
-    tied, untied = (keras_hub.models.T5Backbone(**sizes, tie_embedding_weights=each) for each in (True, False))
+    tied, untied = (keras_hub.models.T5Backbone(**sizes, tie_embedding_weights=is_tied) for is_tied in (True, False))
     bart = keras_hub.models.BartBackbone(**sizes)
-    scales = [backbones.scales_tied_logits(each) for each in (tied, untied, bart)]
+    scales = [backbones.scales_tied_logits(backbone) for backbone in (tied, untied, bart)]
     assert scales == [True, False, False]
 
 

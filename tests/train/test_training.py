@@ -39,16 +39,16 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Outcome]:
 
 def test_an_evaluation_counts_every_example_once(trained: tuple[Path, Outcome]) -> None:
     # 80 examples in batches of 48: the second batch is filled up with rows that must not count.
-    found, model = training.metrics(trained[1].out), keras.models.load_model(trained[0] / "model.keras")
+    metrics, model = training.metrics(trained[1].out), keras.models.load_model(trained[0] / "model.keras")
     batches = reader.open(training.data()).dataset("validation", global_batch_size=80)
     features = next(iter(batches))
     logits = model({name: features[name] for name in ("input_ids", "attention_mask", "token_type_ids")}, training=False)
     hits = np.argmax(logits, axis=1) == features["label"].numpy()
     losses = keras.losses.sparse_categorical_crossentropy(features["label"], logits, from_logits=True)
-    assert found["examples"] == 80
-    assert found["accuracy"] == pytest.approx(hits.mean(), abs=1e-6)
+    assert metrics["examples"] == 80
+    assert metrics["accuracy"] == pytest.approx(hits.mean(), abs=1e-6)
     # This model divides by the number of tokens, and fill rows have none.
-    assert found["loss"] == pytest.approx(np.mean(losses), rel=1e-5)
+    assert metrics["loss"] == pytest.approx(np.mean(losses), rel=1e-5)
 
 
 def test_a_finished_training_describes_its_model_with_weights_and_scalars(trained: tuple[Path, Outcome]) -> None:
@@ -56,14 +56,14 @@ def test_a_finished_training_describes_its_model_with_weights_and_scalars(traine
     assert (folder / "model.weights.h5").stat().st_size > 1000
     [events] = (folder / "logs").iterdir()
     assert all(tag in events.read_bytes() for tag in (b"train/loss", b"train/steps_per_s", b"validation/accuracy"))
-    found, manifest = model_files.read(str(folder)), reader.open(training.data()).manifest
-    assert (found.task, found.model, found.steps) == ("classify", "tests.train.small:bag", 2)
-    assert found.eval_split == "validation"
-    assert found.metrics["accuracy"] == training.metrics(outcome.out)["accuracy"]
-    assert found.label_names == ("negative", "positive")
-    assert found.manifest.fingerprint == manifest.fingerprint
-    assert found.manifest.tokenizer == manifest.tokenizer
-    assert not found.manifest.splits
+    description, manifest = model_files.read(str(folder)), reader.open(training.data()).manifest
+    assert (description.task, description.model, description.steps) == ("classify", "tests.train.small:bag", 2)
+    assert description.eval_split == "validation"
+    assert description.metrics["accuracy"] == training.metrics(outcome.out)["accuracy"]
+    assert description.label_names == ("negative", "positive")
+    assert description.manifest.fingerprint == manifest.fingerprint
+    assert description.manifest.tokenizer == manifest.tokenizer
+    assert not description.manifest.splits
     assert building.files(folder / "tokenizer") == building.files(training.data() / "tokenizer")
 
 
@@ -93,7 +93,7 @@ def test_a_finished_training_says_that_nothing_is_left(trained: tuple[Path, Outc
 
 
 def damage(checkpoint: Path) -> None:
-    for path in [each for each in checkpoint.parent.rglob("*") if each.is_file()]:
+    for path in [file for file in checkpoint.parent.rglob("*") if file.is_file()]:
         if checkpoint.name in str(path) and path.suffix != ".index":
             path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
@@ -122,7 +122,7 @@ def test_a_damaged_best_checkpoint_costs_only_itself(trained: tuple[Path, Outcom
     outcome = training.done(tmp_path, **options)
     assert "the checkpoint of the best evaluation (step 1) cannot be loaded, so the last one is used" in outcome.err
     model = keras.models.load_model(tmp_path / "model.keras")
-    assert all(np.isfinite(each).all() for each in model.get_weights())
+    assert all(np.isfinite(weights).all() for weights in model.get_weights())
 
 
 def test_a_training_in_bfloat16_with_smoothed_labels(tmp_path: Path) -> None:
@@ -147,10 +147,10 @@ def test_tokens_are_learned(tmp_path: Path, task: str, model: str, options: dict
     elif task == "tokens":
         options = {**options, "data": training.tags()}
     outcome = training.done(tmp_path, task=task, model=model, log_every=10, eval_split="train", **options)
-    found = training.metrics(outcome.out)
-    assert found["loss"] < bound
+    metrics = training.metrics(outcome.out)
+    assert metrics["loss"] < bound
     if task != "tokens":
-        assert found["perplexity"] == pytest.approx(np.exp(found["loss"]))
+        assert metrics["perplexity"] == pytest.approx(np.exp(metrics["loss"]))
 
 
 def other() -> Path:
@@ -213,8 +213,8 @@ def test_a_preflight_shows_rows_tokens_and_epochs_of_each_dataset(capsys: pytest
 
 def test_datasets_of_one_name_are_told_apart() -> None:
     folders = (str(training.data()),) * 2
-    found = setup.open_data(TrainConfig(data=folders, task="classify", model="bert-tiny", weights="3,1"))
-    assert isinstance(found, Mixture)
-    first, second = found.datasets
+    mixture = setup.open_data(TrainConfig(data=folders, task="classify", model="bert-tiny", weights="3,1"))
+    assert isinstance(mixture, Mixture)
+    first, second = mixture.datasets
     assert second == f"{first}-2"
-    assert found.rates("train") == {first: 0.75, second: 0.25}
+    assert mixture.rates("train") == {first: 0.75, second: 0.25}

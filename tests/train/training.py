@@ -66,8 +66,8 @@ def flags(**options: object) -> list[str]:
         if value is True:
             words.append(flag)
         elif value is not None:
-            for each in value if isinstance(value, tuple) else (value,):
-                words += [flag, str(each)]
+            for entry in value if isinstance(value, tuple) else (value,):
+                words += [flag, str(entry)]
     return words
 
 
@@ -106,4 +106,4 @@ def losses(out: str) -> dict[int, float]:
 
 
 def metrics(out: str) -> dict[str, Any]:
-    return [found for found in map(json.loads, out.splitlines()) if "split" in found][-1]
+    return [line for line in map(json.loads, out.splitlines()) if "split" in line][-1]

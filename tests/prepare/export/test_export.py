@@ -48,9 +48,9 @@ def test_workers_change_no_byte_and_leave_nothing_behind(tmp_path: Path, to: str
     for workers in (1, 2):
         outcome = export(tmp_path / str(workers), *options_of(to), "--workers", workers, to=to, root=source_of(to))
         assert outcome.status == 0, outcome.err
-    found = building.files(tmp_path / "1")
-    assert found == building.files(tmp_path / "2")
-    assert not [name for name in found if name.startswith(".")]
+    files = building.files(tmp_path / "1")
+    assert files == building.files(tmp_path / "2")
+    assert not [name for name in files if name.startswith(".")]
     verified = building.command("verify", tmp_path / "1")
     assert (verified.status, verified.out.partition(":")[0]) == (0, "all files match export.json")
 
@@ -123,7 +123,7 @@ def test_a_flipped_byte_in_an_export_is_found(tmp_path: Path) -> None:
     damaged.write_bytes(content)
     outcome = building.command("verify", tmp_path / "out", "--json")
     assert outcome.error[0] == f"{tmp_path / 'out'}: {damaged.name} is damaged or missing"
-    assert [each["file"] for each in json.loads(outcome.out)] == [damaged.name]
+    assert [file["file"] for file in json.loads(outcome.out)] == [damaged.name]
 
 
 def test_an_edited_record_is_refused(tmp_path: Path) -> None:

@@ -163,8 +163,8 @@ class TestParquet:
         assert content(1000) == content(50) == content(3)
 
     def test_columns_that_axolotl_insists_on_are_written_when_asked_for(self, tmp_path: Path) -> None:
-        asked = ("--add", "attention_mask", "--add", "labels", "--drop", "label", "--split", "train")
-        row = load(exported(reviews(), "parquet", tmp_path / "out", *asked), tmp_path / "cache")["train"][0]
+        arguments = ("--add", "attention_mask", "--add", "labels", "--drop", "label", "--split", "train")
+        row = load(exported(reviews(), "parquet", tmp_path / "out", *arguments), tmp_path / "cache")["train"][0]
         assert row["labels"] == row["input_ids"]
         assert row["attention_mask"] == [1] * len(row["input_ids"])
 
@@ -177,10 +177,12 @@ class TestParquet:
         out = exported(root, "tfrecord", tmp_path / "renamed", "--rename", "id=key", "--drop", "raw")
         (path,) = out.glob("*.tfrecord")
         schema = read_manifest(root).schema
-        kept = (each for each in schema.features if each.name != "raw")
-        new = Schema(tuple(dataclasses.replace(each, name="key") if each.name == "id" else each for each in kept))
-        found = examples.decode(frames.messages_of(path.read_bytes()), new, place="")
-        assert found["key"].tolist() == rows["id"]
+        kept = (feature for feature in schema.features if feature.name != "raw")
+        new = Schema(
+            tuple(dataclasses.replace(feature, name="key") if feature.name == "id" else feature for feature in kept)
+        )
+        columns = examples.decode(frames.messages_of(path.read_bytes()), new, place="")
+        assert columns["key"].tolist() == rows["id"]
 
 
 class TestArrayRecord:
@@ -224,7 +226,7 @@ class TestMegatron:
 
     def all(self, root: Path, out: Path, split: str) -> list[list[int]]:
         shards = read_manifest(root).splits[split].shards
-        return [each for shard in shards for each in self.read(out / shard.name.removesuffix(".tfrecord"))]
+        return [document for shard in shards for document in self.read(out / shard.name.removesuffix(".tfrecord"))]
 
     def test_rows_are_documents(self, tmp_path: Path) -> None:
         out = exported(reviews(), "megatron", tmp_path / "out", "--drop", "label")
@@ -236,10 +238,10 @@ class TestMegatron:
         facts, packed = read_manifest(root), built(REVIEWS, layout="pack", max_length=256)
         end = facts.tokenizer.sep_id if facts.tokenizer.eos_id is None else facts.tokenizer.eos_id
         assert end is not None
-        found = self.all(root, out, "train")
-        assert all(document.count(end) == 1 and document[-1] == end for document in found)
+        texts = self.all(root, out, "train")
+        assert all(document.count(end) == 1 and document[-1] == end for document in texts)
         whole = self.all(packed, exported(packed, "megatron", tmp_path / "packed"), "train")
-        assert sorted(found) == sorted(whole), "the same documents as segments of rows that cut none"
+        assert sorted(texts) == sorted(whole), "the same documents as segments of rows that cut none"
 
 
 def packed(layout: str) -> Path:
@@ -266,15 +268,15 @@ class TestMegatronBridge:
     ) -> None:
         out = exported(packed(layout), "megatron-bridge", tmp_path / "out")
         files = [pq.read_table(path) for path in sorted(out.glob("*-train-*.idx.parquet"))]
-        found, expected = pa.concat_tables(files), segments(packed(layout))
+        table, expected = pa.concat_tables(files), segments(packed(layout))
         lists = {name: pa.list_(kind) for name, kind in (("input_ids", pa.int32()), ("loss_mask", pa.int8()))}
-        assert {name: found.schema.field(name).type for name in lists} == lists
-        assert found["input_ids"].to_pylist() == [list(chain.from_iterable(ids for ids, _ in row)) for row in expected]
-        assert found["loss_mask"].to_pylist() == [
+        assert {name: table.schema.field(name).type for name in lists} == lists
+        assert table["input_ids"].to_pylist() == [list(chain.from_iterable(ids for ids, _ in row)) for row in expected]
+        assert table["loss_mask"].to_pylist() == [
             [learned for _, mask in row for learned in (*mask[1:], 0)] for row in expected
         ]
         lengths = [[len(ids) for ids, _ in row] for row in expected]
-        assert found["seq_start_id"].to_pylist() == [np.cumsum([0, *row[:-1]]).tolist() for row in lengths]
+        assert table["seq_start_id"].to_pylist() == [np.cumsum([0, *row[:-1]]).tolist() for row in lengths]
 
 
 class TestOlmo:
@@ -282,15 +284,15 @@ class TestOlmo:
     def test_documents_have_their_ids_and_masks_unless_every_token_is_learned(
         self, tmp_path: Path, layout: str
     ) -> None:
-        out, found = exported(packed(layout), "olmo", tmp_path / "out"), []
+        out, read = exported(packed(layout), "olmo", tmp_path / "out"), []
         for path in sorted(out.glob("token_ids_part_*-train-*.npy")):
             ids, mask = np.fromfile(path, np.uint16), path.with_name(path.name.replace("token_ids", "labels_mask"))
             assert mask.exists() == (layout == "chat")
             learned = np.fromfile(mask, np.uint8) if mask.exists() else np.ones(len(ids), np.uint8)
             for line in gzip.decompress(path.with_suffix(".csv.gz").read_bytes()).decode().splitlines():
                 start, end = map(int, line.split(","))
-                found.append((ids[start:end].tolist(), learned[start:end].tolist()))
-        assert found == list(chain.from_iterable(segments(packed(layout))))
+                read.append((ids[start:end].tolist(), learned[start:end].tolist()))
+        assert read == list(chain.from_iterable(segments(packed(layout))))
 
     @pytest.mark.parametrize(
         ("vocab_size", "bytes_each"), [(256, 1), (257, 2), (65_536, 2), (65_537, 4), (2**31 - 1, 4)]
@@ -353,8 +355,8 @@ def test_tags_are_left_out_of_the_loss_as_model_garden_does_it() -> None:
     settings = ExportSettings(to="tfrecord", output="out", dropped=("tag_mask",), renamed=(("tags", "label_ids"),))
     writer = example_files.TfrecordWriter(manifest, settings)
     content = writer.files(iter([columns]))["{}.tfrecord"]
-    found = examples.decode(frames.messages_of(content), writer.schema, place="")
-    assert found["label_ids"].tolist() == [[-1, 3, -1]]
+    decoded = examples.decode(frames.messages_of(content), writer.schema, place="")
+    assert decoded["label_ids"].tolist() == [[-1, 3, -1]]
 
 
 def test_files_of_an_appended_dataset_are_numbered_anew(tmp_path: Path) -> None:

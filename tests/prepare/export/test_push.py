@@ -45,8 +45,8 @@ class Receiver(Hub):
         if method != "POST":
             return super().answer(method, path, query)
         status = self.refusals.pop(0) if self.refusals else 200
-        said = {"error": f"Bearer {TOKEN} may not"} if status != 200 else self._answer(path, body)
-        return status, json.dumps(said).encode(), {}
+        reply = {"error": f"Bearer {TOKEN} may not"} if status != 200 else self._answer(path, body)
+        return status, json.dumps(reply).encode(), {}
 
     def _answer(self, path: str, body: bytes) -> dict[str, Any]:
         lines = [json.loads(line) for line in body.splitlines()]

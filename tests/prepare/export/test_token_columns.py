@@ -31,9 +31,9 @@ def lists(side: str = "right", extra: tuple[str, ...] = (), **columns: object) -
     manifest = Manifest(
         name="d", fingerprint="0", schema=Schema(features), layout={"name": "x"}, tokenizer=facts, splits={}
     )
-    found = token_columns.unpadded(arrays, manifest, extra=extra)
-    assert all(each.counts is None or each.counts.sum() == len(each.values) for each in found.values())
-    return {name: each.values.tolist() for name, each in found.items()}
+    lists_by_name = token_columns.unpadded(arrays, manifest, extra=extra)
+    assert all(column.counts is None or column.counts.sum() == len(column.values) for column in lists_by_name.values())
+    return {name: column.values.tolist() for name, column in lists_by_name.items()}
 
 
 @pytest.mark.parametrize(
@@ -44,37 +44,35 @@ def test_padding_goes_from_either_side(side: str, ids: list[int], mask: list[int
 
 
 def test_tokens_that_are_not_learned_have_the_label_that_losses_leave_out() -> None:
-    found = lists(token_ids=[5, 6, 7, 0], attention_mask=[1, 1, 1, 0], loss_mask=[0, 0, 1, 0])
-    assert found == {"input_ids": [5, 6, 7], "labels": [-100, -100, 7]}
+    row = lists(token_ids=[5, 6, 7, 0], attention_mask=[1, 1, 1, 0], loss_mask=[0, 0, 1, 0])
+    assert row == {"input_ids": [5, 6, 7], "labels": [-100, -100, 7]}
 
 
 def test_targets_are_labels_of_their_own_length() -> None:
-    found = lists(
-        token_ids=[5, 6, 0, 0], attention_mask=[1, 1, 0, 0], target_ids=[8, 9, 1, 0], target_mask=[1, 1, 1, 0]
-    )
-    assert found == {"input_ids": [5, 6], "labels": [8, 9, 1]}
+    row = lists(token_ids=[5, 6, 0, 0], attention_mask=[1, 1, 0, 0], target_ids=[8, 9, 1, 0], target_mask=[1, 1, 1, 0])
+    assert row == {"input_ids": [5, 6], "labels": [8, 9, 1]}
 
 
 def test_tags_are_labels_where_there_is_one() -> None:
-    found = lists(
+    row = lists(
         token_ids=[2, 5, 6, 0], attention_mask=[1, 1, 1, 0], token_labels=[0, 3, 0, 0], token_label_mask=[0, 1, 1, 0]
     )
-    assert found == {"input_ids": [2, 5, 6], "labels": [-100, 3, 0]}
+    assert row == {"input_ids": [2, 5, 6], "labels": [-100, 3, 0]}
 
 
 def test_packed_rows_say_where_documents_begin() -> None:
-    found = lists(token_ids=[5, 6, 7, 0], segment_ids=[1, 1, 2, 0], positions=[0, 1, 0, 0], loss_mask=[0, 1, 1, 0])
-    assert found == {"input_ids": [5, 6, 7], "labels": [-100, 6, 7], "seq_lengths": [2, 1], "position_ids": [0, 1, 0]}
+    row = lists(token_ids=[5, 6, 7, 0], segment_ids=[1, 1, 2, 0], positions=[0, 1, 0, 0], loss_mask=[0, 1, 1, 0])
+    assert row == {"input_ids": [5, 6, 7], "labels": [-100, 6, 7], "seq_lengths": [2, 1], "position_ids": [0, 1, 0]}
 
 
-@pytest.mark.parametrize(("given", "expected"), [([2, 3], [1, 2]), ([0, 0], [0, 0])])
-def test_answers_are_counted_from_the_first_token(given: list[int], expected: list[int]) -> None:
-    found = lists(
-        "left", token_ids=[0, 5, 6, 7], attention_mask=[0, 1, 1, 1], start_position=given[0], end_position=given[1]
+@pytest.mark.parametrize(("places", "expected"), [([2, 3], [1, 2]), ([0, 0], [0, 0])])
+def test_answers_are_counted_from_the_first_token(places: list[int], expected: list[int]) -> None:
+    row = lists(
+        "left", token_ids=[0, 5, 6, 7], attention_mask=[0, 1, 1, 1], start_position=places[0], end_position=places[1]
     )
-    assert (found["start_position"], found["end_position"]) == ([expected[0]], [expected[1]])
+    assert (row["start_position"], row["end_position"]) == ([expected[0]], [expected[1]])
 
 
 def test_kept_columns_stay_as_they_are() -> None:
-    found = lists(token_ids=[5, 0, 0, 0], attention_mask=[1, 0, 0, 0], vector=[3, 4], number=7)
-    assert (found["vector"], found["number"]) == ([[3, 4]], [7])
+    row = lists(token_ids=[5, 0, 0, 0], attention_mask=[1, 0, 0, 0], vector=[3, 4], number=7)
+    assert (row["vector"], row["number"]) == ([[3, 4]], [7])

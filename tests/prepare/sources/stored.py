@@ -30,7 +30,7 @@ class Stored:
     columns: Mapping[str, Columns]
 
     def chosen(self, config: SourceConfig) -> dict[str, SplitSource]:
-        lengths = {name: each.total_rows for name, each in self.groups.items()}
+        lengths = {name: of_split.total_rows for name, of_split in self.groups.items()}
         return selection.located(selection.select_ranges(config, lengths), self.groups, self.readers)
 
 
@@ -42,8 +42,8 @@ def data_file(place: str | Path) -> DataFile:
         fs, inner = fsspec.core.url_to_fs(address)
         info = fs.info(inner)
         return DataFile(path=address, name=name, size=info["size"], version=data_files.version_of(info))
-    found = Path(address).stat()
-    return DataFile(path=address, name=name, size=found.st_size, version="xxh3:0", stamp=data_files.stamp_of(found))
+    stat = Path(address).stat()
+    return DataFile(path=address, name=name, size=stat.st_size, version="xxh3:0", stamp=data_files.stamp_of(stat))
 
 
 def parquet(place: str | Path, table: pa.Table, *, rows: int = 10, **options: object) -> DataFile:
@@ -72,11 +72,11 @@ def rows_of(
     split: SplitSource, columns: Sequence[str], row_ranges: Sequence[tuple[int, int]] = ()
 ) -> list[pa.RecordBatch]:
     """The batches of some rows, or of all. Fails unless they have the numbers asked for."""
-    asked = row_ranges or split.ranges
-    found = list(split.read(asked, columns))
-    numbers = [first + index for first, batch in found for index in range(batch.num_rows)]
-    assert numbers == [number for span in asked for number in range(*span)]
-    return [batch for _, batch in found]
+    spans = row_ranges or split.ranges
+    batches = list(split.read(spans, columns))
+    numbers = [first + index for first, batch in batches for index in range(batch.num_rows)]
+    assert numbers == [number for span in spans for number in range(*span)]
+    return [batch for _, batch in batches]
 
 
 def rows_in(dataset: str | Path, *names: str, **options: Any) -> list[dict[str, Any]]:

@@ -18,7 +18,7 @@ class Web:
     """The server's address, and the requests so far: `GET /path`."""
 
     address: str
-    asked: list[str] = dataclasses.field(default_factory=list)
+    requests: list[str] = dataclasses.field(default_factory=list)
 
 
 @contextlib.contextmanager
@@ -34,7 +34,7 @@ def serving(answer: Answer) -> Iterator[Web]:
         def do_GET(self) -> None:
             address = urlsplit(self.path)
             path = unquote(address.path)
-            web.asked.append(f"{self.command} {path}")
+            web.requests.append(f"{self.command} {path}")
             sent = (self.rfile.read(int(self.headers["Content-Length"])),) if self.command == "POST" else ()
             status, body, headers = answer(self.command, path, address.query, *sent)
             wanted = self.headers.get("Range", "").removeprefix("bytes=")

@@ -98,9 +98,9 @@ def tables(draw: st.DrawFn) -> tuple[Columns, Schema]:
     return columns, schema
 
 
-def assert_framed(found: Payloads, payloads: Payloads) -> None:
-    assert found.data.tobytes() == frames.framed(payloads)
-    assert np.diff(found.offsets).tolist() == (np.diff(payloads.offsets) + records.FRAME_BYTES).tolist()
+def assert_framed(written: Payloads, payloads: Payloads) -> None:
+    assert written.data.tobytes() == frames.framed(payloads)
+    assert np.diff(written.offsets).tolist() == (np.diff(payloads.offsets) + records.FRAME_BYTES).tolist()
 
 
 @given(tables())

@@ -147,15 +147,15 @@ def test_a_huge_size_with_a_right_crc_is_refused_before_anything_is_gathered(siz
 
 def test_every_changed_byte_of_a_gzip_shard_is_found_or_harmless() -> None:
     """Harmless: header fields such as the time stamp, which no crc covers. The records are then the same."""
-    data, found = gzip.compress(shard(THREE), mtime=0), 0
+    data, refused = gzip.compress(shard(THREE), mtime=0), 0
     for position in range(len(data)):
         damaged = bytearray(data)
         damaged[position] ^= 0x55
         try:
             assert read(bytes(damaged), compression="gzip") == THREE
         except CorruptRecordError:
-            found += 1
-    assert found == len(data) - 6  # mtime (4), extra flags, operating system
+            refused += 1
+    assert refused == len(data) - 6  # mtime (4), extra flags, operating system
 
 
 def test_a_gzip_shard_cut_anywhere_is_found() -> None:

@@ -108,9 +108,9 @@ def _ledgers(key: str, more: int, *keys: str) -> Callable[[Document], None]:
 
     def change(content: Document) -> None:
         split = content["splits"]["train"]
-        for each in (key, *keys):
-            split["ledger"][each] += more
-            split["shards"][each][0] += more
+        for field in (key, *keys):
+            split["ledger"][field] += more
+            split["shards"][field][0] += more
 
     return change
 
@@ -199,10 +199,10 @@ def test_filtered_rows_are_neither_used_nor_rejected() -> None:
 def parses_or_is_refused(text: str | bytes) -> None:
     """`parse` raises only ManifestError, and `dump` can write its results again."""
     try:
-        found = manifest.parse(text)
+        made = manifest.parse(text)
     except ManifestError:
         return
-    assert manifest.parse(manifest.dump(found)) == found
+    assert manifest.parse(manifest.dump(made)) == made
 
 
 @given(start=st.integers(0, 3000), length=st.integers(0, 20), put=st.binary(max_size=20))
@@ -225,7 +225,7 @@ def test_a_manifest_survives_the_round_trip() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "message"),
+    ("wrong", "message"),
     [
         (generations(train=2), "split 'train' has 2 tasks, but its generations have 3"),
         (generations(last="cd"), "the last of them 0123"),
@@ -234,9 +234,9 @@ def test_a_manifest_survives_the_round_trip() -> None:
         ((generations()[0], dataclasses.replace(generations()[1], rows={"test": ((6, 12),)})), "of the same splits"),
     ],
 )
-def test_generations_that_contradict_the_shards_are_refused(found: tuple[Generation, ...], message: str) -> None:
+def test_generations_that_contradict_the_shards_are_refused(wrong: tuple[Generation, ...], message: str) -> None:
     with pytest.raises(ManifestError, match=message):
-        manifest.parse(manifest.dump(make(generations=found)))
+        manifest.parse(manifest.dump(make(generations=wrong)))
 
 
 def test_the_manifest_of_an_earlier_generation_is_named_by_its_path() -> None:

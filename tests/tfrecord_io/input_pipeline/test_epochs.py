@@ -20,7 +20,7 @@ SMALL = Shuffle(cycle_length=3, block_length=4, window=16)
 @pytest.mark.parametrize("hosts", range(1, 10))
 def test_pieces_of_hosts_are_the_epoch_and_no_host_is_ahead(hosts: int) -> None:
     for num_rows in (1, 2, 7, 8, 9, 30):
-        given = [0] * hosts
+        taken_rows = [0] * hosts
         for epoch in range(2 * hosts + 1):
             ends = [0]
             for index in range(hosts):
@@ -28,11 +28,11 @@ def test_pieces_of_hosts_are_the_epoch_and_no_host_is_ahead(hosts: int) -> None:
                 first, last = host_plan.share(num_rows, host, epoch=epoch)
                 assert first == ends[-1]
                 for row in range(last - first):
-                    assert host_plan.locate(given[index] + row, num_rows, host) == (epoch, row)
-                given[index] += last - first
+                    assert host_plan.locate(taken_rows[index] + row, num_rows, host) == (epoch, row)
+                taken_rows[index] += last - first
                 ends.append(last)
             assert ends[-1] == num_rows
-            assert max(given) - min(given) <= 1
+            assert max(taken_rows) - min(taken_rows) <= 1
 
 
 @pytest.fixture(scope="module", params=[(90, 3, 70, 61, 1, 96), (60,) * 5], ids=["uneven", "even"])
@@ -45,14 +45,14 @@ def test_hosts_read_each_row_once_an_epoch(data: Data, hosts: int) -> None:
     source = data.source("train", seed=3)
     begins = dict(zip(map(str.encode, source.paths), np.cumsum(source.rows) - source.rows, strict=True))
     for epoch in range(3):
-        found: list[int] = []
+        rows: list[int] = []
         for index in range(hosts):
             host = Host(index=index, count=hosts)
-            given = record_order.stream_settings(source, host, SMALL)
-            pieces = record_order.epoch_pieces(*source.columns, tf.constant(given), tf.constant(epoch, tf.int64))
-            for path, _, first, count in zip(*(each.numpy().tolist() for each in pieces), strict=True):
-                found += range(begins[path] + first, begins[path] + first + count)
-        assert sorted(found) == list(range(source.num_rows))
+            numbers = record_order.stream_settings(source, host, SMALL)
+            pieces = record_order.epoch_pieces(*source.columns, tf.constant(numbers), tf.constant(epoch, tf.int64))
+            for path, _, first, count in zip(*(column.numpy().tolist() for column in pieces), strict=True):
+                rows += range(begins[path] + first, begins[path] + first + count)
+        assert sorted(rows) == list(range(source.num_rows))
 
 
 def taken(data: InputFunctions, *, hosts: int, batch: int, steps: int) -> list[collections.Counter[int]]:

@@ -42,12 +42,12 @@ def steps(
     options = {"global_batch_size": BATCH, "seed": 7, "order": "global", "shuffle": SMALL, **options}
     fn = data.input_fn("train", **options, start_step=start)
     iterators = [iter(fn(context(hosts=hosts, index=host, replicas=hosts * per_host))) for host in range(hosts)]
-    found = []
+    digests = []
     for _ in range(start, stop):
-        elements = [tf.nest.flatten(next(each)) for each in iterators for _ in range(per_host)]
+        elements = [tf.nest.flatten(next(iterator)) for iterator in iterators for _ in range(per_host)]
         whole = [np.concatenate(leaves) for leaves in zip(*elements, strict=True)]
-        found.append(hashlib.sha256(b"".join(leaf.tobytes() for leaf in whole)).hexdigest())
-    return found
+        digests.append(hashlib.sha256(b"".join(leaf.tobytes() for leaf in whole)).hexdigest())
+    return digests
 
 
 @pytest.mark.slow
@@ -57,8 +57,8 @@ def test_batches_are_the_same_on_any_hosts_and_from_any_step_on(root: pathlib.Pa
     assert len(set(expected)) == STEPS
     # One host, and more than there are shards.
     for hosts, per_host, start in ((1, 4, 5), (4, 2, 13)):
-        found = steps(data, hosts=hosts, per_host=per_host, start=start, objective=masked)
-        assert found == expected[start:], f"{hosts} hosts"
+        digests = steps(data, hosts=hosts, per_host=per_host, start=start, objective=masked)
+        assert digests == expected[start:], f"{hosts} hosts"
 
 
 @pytest.mark.parametrize("shape", [(16,), (16, 5), (16, 8)])
@@ -66,10 +66,10 @@ def test_batches_are_the_same_on_any_hosts_and_from_any_step_on(root: pathlib.Pa
 def test_draws_of_some_rows_are_those_of_the_batch(shape: tuple[int, ...], maxval: int | None) -> None:
     def drawn(first: int, last: int) -> np.ndarray:
         seed = tensor_ops.by_row(tf.constant([3, 4], tf.int64), first_row=tf.constant(first, tf.int64))
-        found: np.ndarray = tensor_ops._uniform(
+        values: np.ndarray = tensor_ops._uniform(
             (last - first, *shape[1:]), tensor_ops._split(seed, 2)[1], maxval=maxval
         ).numpy()
-        return found
+        return values
 
     whole = drawn(0, 16)
     assert whole.shape == shape
@@ -89,7 +89,9 @@ def test_an_evaluation_gives_rows_in_order_then_fill_rows(root: pathlib.Path, ho
     assert {len(elements) for elements in inputs} == {num_steps * per_host}
     steps = [slice(step * per_host, (step + 1) * per_host) for step in range(num_steps)]
     ordered = [element for step in steps for elements in inputs for element in elements[step]]
-    rows, weights = (np.concatenate([each[name] for each in ordered]).tolist() for name in ("row", "example_weight"))
+    rows, weights = (
+        np.concatenate([element[name] for element in ordered]).tolist() for name in ("row", "example_weight")
+    )
     assert rows == [*range(255), *[0] * 9]
     assert weights == [1] * 255 + [0] * 9
 
@@ -116,9 +118,9 @@ def test_shapes_are_static_and_the_graph_needs_no_python(root: pathlib.Path, how
     assert all(spec.shape.is_fully_defined() for spec in tf.nest.flatten(dataset.element_spec))
     assert dataset.cardinality() == tf.data.INFINITE_CARDINALITY
     assert not impure(graph_ops(dataset))
-    found = readiness.check(dataset, tpu="node", num_replicas=4, num_hosts=2, batch="per_replica")
+    findings = readiness.check(dataset, tpu="node", num_replicas=4, num_hosts=2, batch="per_replica")
     # Local files are all that is wrong.
-    assert {finding.kind for finding in found if finding.fatal} == {"path"}
+    assert {finding.kind for finding in findings if finding.fatal} == {"path"}
 
 
 def test_compressed_shards_are_refused(write_dataset: WriteDataset, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,47 +51,47 @@ def test_streams_and_orders_are_philoxs() -> None:
     assert in_graph.numpy().tolist() == stream.numpy().tolist()
     shuffle = functools.partial(tf.random.experimental.stateless_shuffle, tf.range(99), stream)
     shuffled = (shuffle(alg=alg) for alg in ("philox", "auto_select"))
-    assert len({tuple(each.numpy().tolist()) for each in shuffled}) == 1
+    assert len({tuple(order.numpy().tolist()) for order in shuffled}) == 1
 
 
 TOKENS = "input_ids attention_mask token_type_ids"
 DECODER = "input_ids attention_mask decoder_input_ids decoder_attention_mask"
 
 
-def renamed(given: str, names: Any) -> tuple[dict[str, int], int]:
+def renamed(old: str, names: Any) -> tuple[dict[str, int], int]:
     """Return inputs of these names, numbered by value, under their new names; and the label, 7."""
-    columns = {name: [at] for at, name in enumerate(given.split())}
+    columns = {name: [at] for at, name in enumerate(old.split())}
     ((inputs, label),) = base.renamed(tf.data.Dataset.from_tensors((columns, 7)), names)
     return {name: int(value[0]) for name, value in inputs.items()}, int(label)
 
 
 @pytest.mark.parametrize(
-    ("given", "names", "expected"),
+    ("old", "names", "expected"),
     [
         (f"{TOKENS} x masked_positions", "keras-hub", "token_ids:0 padding_mask:1 segment_ids:2 mask_positions:4"),
         (DECODER, "keras-hub", "encoder_token_ids:0 encoder_padding_mask:1 decoder_token_ids:2 decoder_padding_mask:3"),
         (TOKENS, {"attention_mask": "input_mask"}, "input_ids:0 input_mask:1 token_type_ids:2"),
     ],
 )
-def test_inputs_get_other_names(given: str, names: Any, expected: str) -> None:
-    inputs, label = renamed(given, names)
+def test_inputs_get_other_names(old: str, names: Any, expected: str) -> None:
+    inputs, label = renamed(old, names)
     assert {f"{name}:{value}" for name, value in inputs.items()} == set(expected.split())
     assert label == 7
 
 
 def test_elements_without_labels_get_other_names() -> None:
-    (found,) = base.renamed(tf.data.Dataset.from_tensors({"a": 1, "b": 2}), {"a": "c"})
-    assert {name: int(value) for name, value in found.items()} == {"c": 1, "b": 2}
+    (element,) = base.renamed(tf.data.Dataset.from_tensors({"a": 1, "b": 2}), {"a": "c"})
+    assert {name: int(value) for name, value in element.items()} == {"c": 1, "b": 2}
 
 
 @pytest.mark.parametrize(
-    ("given", "names", "cause"),
+    ("old", "names", "cause"),
     [
         (TOKENS, {"ids": "x"}, "no input 'ids'"),
         (TOKENS, {"attention_mask": "input_ids"}, "several inputs get the same name"),
         (f"{TOKENS} segment_ids", "keras-hub", "rows are packed"),
     ],
 )
-def test_names_that_cannot_be_are_refused(given: str, names: Any, cause: str) -> None:
+def test_names_that_cannot_be_are_refused(old: str, names: Any, cause: str) -> None:
     with pytest.raises(ReaderError, match=cause):
-        renamed(given, names)
+        renamed(old, names)

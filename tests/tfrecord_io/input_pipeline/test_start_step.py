@@ -175,8 +175,8 @@ class TestRefusals:
             path.write_bytes(content[:cut])
         ds = reader.open(root).dataset("train", global_batch_size=50, training=False, start_step=1)
         wrong = (tf.errors.InvalidArgumentError, f"{path}.*not the index of its shard")
-        kind, said = wrong if cut else (tf.errors.NotFoundError, str(path))
-        with pytest.raises(kind, match=said):
+        kind, words = wrong if cut else (tf.errors.NotFoundError, str(path))
+        with pytest.raises(kind, match=words):
             next(iter(ds))
 
     def test_an_index_that_points_between_records_fails_loudly(self, root: pathlib.Path) -> None:
@@ -209,5 +209,5 @@ def test_where_a_run_continues_is_known_even_while_a_graph_is_built(write_datase
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         batch = tf.compat.v1.data.make_one_shot_iterator(fn(context(hosts=2, replicas=2))).get_next()
         arrays = session.run(batch)
-    found = digests([{name: tf.constant(value) for name, value in arrays.items()}])
-    assert found == digests_from(data, 0, batch=8, steps=20, hosts=2)[19:]
+    batches = digests([{name: tf.constant(value) for name, value in arrays.items()}])
+    assert batches == digests_from(data, 0, batch=8, steps=20, hosts=2)[19:]

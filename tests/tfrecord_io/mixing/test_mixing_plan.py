@@ -71,12 +71,12 @@ def test_the_example_of_the_docstring() -> None:
 
 
 def test_what_comes_before_an_element_is_known_without_counting() -> None:
-    found = host(0.5, 0.3, 0.2, rows=4)
-    whole = np.concatenate([found.rows_PK] * 3)
+    stage = host(0.5, 0.3, 0.2, rows=4)
+    whole = np.concatenate([stage.rows_PK] * 3)
     for element in range(11):
-        assert found.rows_before(element) == tuple(whole[:element].sum(axis=0))
-        assert (found.from_element(element).rows_PK == whole[element : element + 5]).all()
-    assert found.rows_before(5 * 10**30 + 1) == (10**31 + 2, 6 * 10**30 + 2, 4 * 10**30)
+        assert stage.rows_before(element) == tuple(whole[:element].sum(axis=0))
+        assert (stage.from_element(element).rows_PK == whole[element : element + 5]).all()
+    assert stage.rows_before(5 * 10**30 + 1) == (10**31 + 2, 6 * 10**30 + 2, 4 * 10**30)
 
 
 def test_hosts_begin_at_different_places_so_that_a_rare_dataset_does_not_come_everywhere_at_once() -> None:
@@ -118,8 +118,8 @@ class TestRates:
         ],
     )
     def test_by_size(self, options: dict[str, Any], expected: list[int]) -> None:
-        found = mixing_plan.rates({"large": 10_000, "small": 100}, **options)
-        assert list(found[0].values()) == pytest.approx(np.array(expected) / sum(expected), rel=1e-12)
+        rates = mixing_plan.rates({"large": 10_000, "small": 100}, **options)
+        assert list(rates[0].values()) == pytest.approx(np.array(expected) / sum(expected), rel=1e-12)
 
     @pytest.mark.parametrize(
         ("name", "value"),

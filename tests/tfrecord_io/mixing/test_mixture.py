@@ -55,10 +55,10 @@ def elements_of(
 
 
 def by_dataset(rows: Iterable[int]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {name: [] for name in FIRST}
+    rows_by_name: dict[str, list[int]] = {name: [] for name in FIRST}
     for row in rows:
-        found["abc"[row // 1000]].append(row)
-    return found
+        rows_by_name["abc"[row // 1000]].append(row)
+    return rows_by_name
 
 
 class TestShares:
@@ -66,16 +66,16 @@ class TestShares:
     def test_after_every_step_each_dataset_has_its_weight_in_rows_to_within_one(self, mixed: Mixture) -> None:
         taken = dict.fromkeys(FIRST, 0)
         for step, rows in enumerate(rows_of(elements_of(mixed, batch=7, steps=60)), 1):
-            for name, found in by_dataset(rows).items():
-                taken[name] += len(found)
+            for name, some in by_dataset(rows).items():
+                taken[name] += len(some)
                 assert abs(taken[name] - step * 7 * WEIGHTS[name]) < 1, (step, name)
 
     @pytest.mark.slow
     def test_without_weights_every_example_comes_equally_often(self, datasets: Mapping[str, Data]) -> None:
-        found = Mixture(datasets)
-        assert found.rates("train") == pytest.approx({"a": 40 / 161, "b": 21 / 161, "c": 100 / 161})
-        assert found.epochs("train", global_batch_size=7, step=46) == pytest.approx(dict.fromkeys("abc", 2.0))
-        counts = collections.Counter(itertools.chain(*rows_of(elements_of(found, batch=7, steps=46))))
+        mixed = Mixture(datasets)
+        assert mixed.rates("train") == pytest.approx({"a": 40 / 161, "b": 21 / 161, "c": 100 / 161})
+        assert mixed.epochs("train", global_batch_size=7, step=46) == pytest.approx(dict.fromkeys("abc", 2.0))
+        counts = collections.Counter(itertools.chain(*rows_of(elements_of(mixed, batch=7, steps=46))))
         assert counts == dict.fromkeys([*range(40), *range(1000, 1021), *range(2000, 2100)], 2)
 
 
@@ -101,8 +101,8 @@ def changed(data: Data, **changes: Any) -> Data:
 
 def with_feature(data: Data, changed_name: str, /, **changes: Any) -> Data:
     features = (
-        dataclasses.replace(each, **changes) if each.name == changed_name else each
-        for each in data.manifest.schema.features
+        dataclasses.replace(feature, **changes) if feature.name == changed_name else feature
+        for feature in data.manifest.schema.features
     )
     return changed(data, schema=Schema(tuple(features)))
 
@@ -139,7 +139,7 @@ class TestRefusals:
 
     @pytest.mark.parametrize("unlabelled_first", [True, False])
     def test_labels_in_one_only(self, data: Data, unlabelled_first: bool) -> None:
-        features = tuple(each for each in PAD_SCHEMA.features if each.name != "label")
+        features = tuple(feature for feature in PAD_SCHEMA.features if feature.name != "label")
         pair = [data, changed(data, schema=Schema(features))]
         error = self.refusal(*(reversed(pair) if unlabelled_first else pair))
         assert "feature 'label'" in error.cause
@@ -175,16 +175,16 @@ class TestRefusals:
 
 class TestWhatMayDiffer:
     def test_the_order_of_the_features_and_their_descriptions(self, data: Data) -> None:
-        features = tuple(dataclasses.replace(each, meaning="other") for each in reversed(PAD_SCHEMA.features))
-        found = Mixture({"a": data, "b": changed(data, schema=Schema(features))})
-        assert found.manifest.schema == data.manifest.schema
+        features = tuple(dataclasses.replace(feature, meaning="other") for feature in reversed(PAD_SCHEMA.features))
+        mixed = Mixture({"a": data, "b": changed(data, schema=Schema(features))})
+        assert mixed.manifest.schema == data.manifest.schema
 
     @pytest.mark.slow
     def test_a_value_that_is_constant_in_one_of_them(self, data: Data, write_dataset: WriteDataset) -> None:
         pairs = [{**rows, "token_type_ids": rows["attention_mask"]} for rows in pad_shards(30, first=1000)]
         other = reader.open(write_dataset({"train": pairs}))
-        found = Mixture({"a": with_feature(data, "token_type_ids", constant=0), "b": other})
-        (batch,) = found.dataset("train", global_batch_size=70).take(1)
+        mixed = Mixture({"a": with_feature(data, "token_type_ids", constant=0), "b": other})
+        (batch,) = mixed.dataset("train", global_batch_size=70).take(1)
         expected = np.where(batch["row"][:, None] < 1000, 0, batch["attention_mask"])
         np.testing.assert_array_equal(batch["token_type_ids"], expected)
 
@@ -196,10 +196,10 @@ class TestManifest:
 
         options: list[dict[str, Any]] = [{"temperature": 2.0}, {"maximum": 9}]
         options += [{"weights": {"a": 1, "b": 2}}, {"weights": {"a": 2, "b": 1}}]
-        found = [fingerprint("ab"), fingerprint("ac"), *(fingerprint("ab", **each) for each in options)]
-        assert fingerprint("ab") == found[0]
+        fingerprints = [fingerprint("ab"), fingerprint("ac"), *(fingerprint("ab", **changes) for changes in options)]
+        assert fingerprint("ab") == fingerprints[0]
         # The datasets of this fixture all have the same one, so names distinguish a and b.
-        assert len(set(found)) == len(found)
+        assert len(set(fingerprints)) == len(fingerprints)
 
     def test_tokens_per_example_are_of_what_is_read(self, datasets: Mapping[str, Data]) -> None:
         def tokens(data: Data, count: int) -> Data:
@@ -211,8 +211,8 @@ class TestManifest:
         pair = {"a": tokens(datasets["a"], 40 * 8), "b": tokens(datasets["b"], 21 * 3)}
         assert Mixture(pair, weights={"a": 3, "b": 1}).tokens_per_example("train") == pytest.approx(6.75)
         staged = Mixture(pair, stages={0: {"a": 3, "b": 1}, 8: {"a": 1, "b": 0}})
-        found = [staged.tokens_per_example("train", step=step) for step in (7, 8)]
-        assert found == pytest.approx([6.75, pair["a"].tokens_per_example("train")])
+        by_step = [staged.tokens_per_example("train", step=step) for step in (7, 8)]
+        assert by_step == pytest.approx([6.75, pair["a"].tokens_per_example("train")])
         assert pair["a"].tokens_per_example("train", step=8) == pair["a"].tokens_per_example("train")
 
 

@@ -32,9 +32,9 @@ def elements(mixed: Mixture, *, host: int = 0, hosts: int = 1, **options: Any) -
 
 
 def test_describe_says_rows_tokens_and_epochs(datasets: Mapping[str, Data]) -> None:
-    found = Mixture(datasets, stages=CHANGE).describe("train", global_batch_size=16, steps=1500)
-    assert found["a"] == {"rows": 16_800, "tokens": 0, "epochs": 168.0}
-    assert found["b"] == {"rows": 7_200, "tokens": 0, "epochs": 120.0}
+    shares = Mixture(datasets, stages=CHANGE).describe("train", global_batch_size=16, steps=1500)
+    assert shares["a"] == {"rows": 16_800, "tokens": 0, "epochs": 168.0}
+    assert shares["b"] == {"rows": 7_200, "tokens": 0, "epochs": 120.0}
 
 
 @pytest.mark.slow
@@ -69,13 +69,13 @@ def test_the_global_order_is_that_of_random_access(
     with pytest.raises(ReaderError, match="batches mix the datasets"):
         batches.indices(0)
     read_by = elements(Mixture(datasets, stages=stages), order="global", host=hosts - 1, hosts=hosts)
-    read = [each["row"].numpy().tolist() for each in read_by.take(30)]
+    read = [element["row"].numpy().tolist() for element in read_by.take(30)]
     assert read == [batches.part(step, replica=hosts - 1, replicas=hosts)["row"].tolist() for step in range(30)]
     for step in (0, 7, 11, 29):
         sources = [(name, rows[name].locate) for name, _, _ in batches.origins(step)]
-        found = batches[step]["row"].tolist()
+        numbers = batches[step]["row"].tolist()
         assert batches.origins(step) == [
-            (name, *locate(row - 1000 * (name == "b"))) for (name, locate), row in zip(sources, found, strict=True)
+            (name, *locate(row - 1000 * (name == "b"))) for (name, locate), row in zip(sources, numbers, strict=True)
         ]
 
 
@@ -86,10 +86,10 @@ def test_three_stages_of_one_dataset_each(datasets: Mapping[str, Data], order: O
     three = {"x": datasets["a"], "y": datasets["b"], "z": datasets["a"]}
     weights = [{name: float(name == only) for name in three} for only in three]
     mixed = Mixture(three, stages=dict(zip((0, 20, 40), weights, strict=True)))
-    firsts = [int(each["row"][0]) >= 1000 for each in elements(mixed, order=order).take(50)]
+    firsts = [int(element["row"][0]) >= 1000 for element in elements(mixed, order=order).take(50)]
     assert firsts == [False] * 20 + [True] * 20 + [False] * 10
-    found = mixed.describe("train", global_batch_size=16, steps=50)
-    assert [share["rows"] for share in found.values()] == [320, 320, 160]
+    shares = mixed.describe("train", global_batch_size=16, steps=50)
+    assert [share["rows"] for share in shares.values()] == [320, 320, 160]
 
 
 EVEN, MOSTLY_A, ONLY_B = ({"a": a, "b": b} for a, b in ((0.5, 0.5), (0.8, 0.2), (0.0, 1.0)))
@@ -97,11 +97,11 @@ EVEN, MOSTLY_A, ONLY_B = ({"a": a, "b": b} for a, b in ((0.5, 0.5), (0.8, 0.2), 
 
 @pytest.mark.slow
 def test_a_later_change_leaves_earlier_batches(datasets: Mapping[str, Data]) -> None:
-    found = [
+    batches = [
         digests(elements(Mixture(datasets, stages={0: EVEN, **later})).take(30))
         for later in ({1000: MOSTLY_A}, {30: ONLY_B})
     ]
-    assert found[0] == found[1]
+    assert batches[0] == batches[1]
 
 
 @pytest.mark.parametrize("in_blocks", [False, True], ids=["in memory", "in blocks"])
@@ -116,17 +116,17 @@ def test_a_change_within_a_window_leaves_earlier_batches_and_repeats_no_row(
     if in_blocks:
         seams.put(monkeypatch, order_bytes=0)
     rows = {name: random_access.open(data.root)["train"] for name, data in datasets.items()}
-    stages = [{0: EVEN, 2: MOSTLY_A, **each, 13: EVEN} for each in ({6: EVEN}, later)]
+    stages = [{0: EVEN, 2: MOSTLY_A, **changes, 13: EVEN} for changes in ({6: EVEN}, later)]
     before, after = (
-        random_access.global_batches(rows, global_batch_size=16, shuffle=SMALL, stages=each) for each in stages
+        random_access.global_batches(rows, global_batch_size=16, shuffle=SMALL, stages=plan) for plan in stages
     )
     assert [before.origins(step) for step in range(5)] == [after.origins(step) for step in range(5)]
-    counts = {name: np.zeros(len(each), np.int64) for name, each in rows.items()}
+    counts = {name: np.zeros(len(of_dataset), np.int64) for name, of_dataset in rows.items()}
     for step in range(60):
         for row in after[step]["row"].tolist():
             counts["b" if row >= 1000 else "a"][row % 1000] += 1
-        assert all(np.ptp(each) <= 1 for each in counts.values())
-    assert all(each.min() > 2 for each in counts.values())
+        assert all(np.ptp(times) <= 1 for times in counts.values())
+    assert all(times.min() > 2 for times in counts.values())
 
 
 @pytest.mark.slow

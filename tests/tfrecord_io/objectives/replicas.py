@@ -19,9 +19,9 @@ with strategy.scope():
     table = keras.layers.Embedding(1000, 2, embeddings_initializer=keras.initializers.RandomNormal(seed=1))
     model = keras.Model({"input_ids": ids}, keras.layers.GlobalAveragePooling1D()(table(ids)))
     model.compile("sgd", **objectives.compile_args(test))
-found = model.evaluate(test, verbose=0, return_dict=True)
+evaluated = model.evaluate(test, verbose=0, return_dict=True)
 logits = model.predict(test, verbose=0)
-labels = np.concatenate([each[1] for each in test])[:80]
+labels = np.concatenate([batch[1] for batch in test])[:80]
 odds = logits[:80] - np.log(np.exp(logits[:80]).sum(axis=1, keepdims=True))
 expected = -odds[np.arange(80), labels].mean()
-print(json.dumps({**found, "rows": len(logits), "expected": float(expected)}))
+print(json.dumps({**evaluated, "rows": len(logits), "expected": float(expected)}))

@@ -50,7 +50,7 @@ def test_an_evaluation_is_the_mean_over_all_rows(data: reader.Data) -> None:
         data.dataset("validation", training=True, **options), steps_per_epoch=2, verbose=0, shuffle=False
     )
     assert np.isfinite(history.history["loss"]).all()
-    found = model.evaluate(batches, return_dict=True, verbose=0)
+    evaluated = model.evaluate(batches, return_dict=True, verbose=0)
     losses, right, means = [], [], []
     for inputs, labels, weights in batches:
         real = weights.numpy() == 1
@@ -58,10 +58,10 @@ def test_an_evaluation_is_the_mean_over_all_rows(data: reader.Data) -> None:
         losses.append(softmax_losses(logits, labels))
         right.append(logits.argmax(axis=-1) == labels)
         means.append(losses[-1].mean())
-    assert [len(each) for each in losses] == [BATCH, ROWS - BATCH]
-    assert found["cross_entropy"] == pytest.approx(np.concatenate(losses).mean(), rel=1e-5)
-    assert found["accuracy"] == pytest.approx(np.concatenate(right).mean())
-    assert found["loss"] == pytest.approx(np.mean(means), rel=1e-5), "no row of weight 0 counts in it either"
+    assert [len(part) for part in losses] == [BATCH, ROWS - BATCH]
+    assert evaluated["cross_entropy"] == pytest.approx(np.concatenate(losses).mean(), rel=1e-5)
+    assert evaluated["accuracy"] == pytest.approx(np.concatenate(right).mean())
+    assert evaluated["loss"] == pytest.approx(np.mean(means), rel=1e-5), "no row of weight 0 counts in it either"
 
 
 @pytest.mark.parametrize(
@@ -75,19 +75,19 @@ def test_an_evaluation_is_the_mean_over_all_rows(data: reader.Data) -> None:
 )
 def test_losses_fit_labels(labels: Any, weights: Any, shape: tuple[int, ...], loss: str, metrics: list[str]) -> None:
     rows = (tf.zeros([2, 3]), tf.constant(labels), tf.constant(weights))
-    found = objectives.compile_args(tf.data.Dataset.from_tensors(rows))
-    assert found["loss"].name == loss
-    assert [each.name for each in found["weighted_metrics"]] == metrics
+    arguments = objectives.compile_args(tf.data.Dataset.from_tensors(rows))
+    assert arguments["loss"].name == loss
+    assert [metric.name for metric in arguments["weighted_metrics"]] == metrics
     logits = tf.random.stateless_normal(shape, seed=(0, 0))
-    metric = found["weighted_metrics"][0]
+    metric = arguments["weighted_metrics"][0]
     metric.update_state(rows[1], logits, sample_weight=rows[2])
-    assert found["loss"](rows[1], logits, sample_weight=rows[2]).numpy() == pytest.approx(metric.result().numpy())
+    assert arguments["loss"](rows[1], logits, sample_weight=rows[2]).numpy() == pytest.approx(metric.result().numpy())
 
 
 def test_every_output_has_its_loss() -> None:
     labels = {"start_positions": tf.zeros([2], tf.int32), "end_positions": tf.zeros([2], tf.int32)}
-    found = objectives.compile_args(tf.data.Dataset.from_tensors((tf.zeros([2, 3]), labels, tf.ones([2]))))
-    assert found["loss"].keys() == found["weighted_metrics"].keys() == labels.keys()
+    arguments = objectives.compile_args(tf.data.Dataset.from_tensors((tf.zeros([2, 3]), labels, tf.ones([2]))))
+    assert arguments["loss"].keys() == arguments["weighted_metrics"].keys() == labels.keys()
 
 
 def test_elements_without_an_objective_are_refused() -> None:
@@ -107,7 +107,7 @@ def test_replicas_with_fill_rows_alone_leave_the_metric_exact(write_dataset: Wri
     data = write_dataset({"test": pad_shards(80)})
     ended = processes.run([sys.executable, "-m", "tests.tfrecord_io.objectives.replicas", data])
     assert ended.returncode == 0, ended.stderr
-    found = json.loads(ended.stdout.splitlines()[-1])
-    assert found["rows"] == 96
-    assert found["cross_entropy"] == pytest.approx(found["expected"], rel=1e-5)
-    assert found["loss"] < 0.95 * found["expected"]
+    evaluated = json.loads(ended.stdout.splitlines()[-1])
+    assert evaluated["rows"] == 96
+    assert evaluated["cross_entropy"] == pytest.approx(evaluated["expected"], rel=1e-5)
+    assert evaluated["loss"] < 0.95 * evaluated["expected"]

@@ -43,13 +43,13 @@ def in_graph(objective: Any, manifest: Manifest, columns: dict[str, np.ndarray],
     return objective.bind(manifest)(features, seed=SEED)
 
 
-def assert_equal(found: Any, expected: Any) -> None:
-    assert list(found[0]) == list(expected[0])
-    for name, values in found[0].items():
+def assert_equal(element: Any, expected: Any) -> None:
+    assert list(element[0]) == list(expected[0])
+    for name, values in element[0].items():
         np.testing.assert_array_equal(values, expected[0][name], err_msg=name)
-    np.testing.assert_array_equal(found[1], expected[1])
-    assert found[2].dtype == np.float32
-    np.testing.assert_array_equal(found[2], expected[2])
+    np.testing.assert_array_equal(element[1], expected[1])
+    assert element[2].dtype == np.float32
+    np.testing.assert_array_equal(element[2], expected[2])
 
 
 SAME: list[tuple[Any, Manifest]] = [
@@ -64,9 +64,9 @@ SAME: list[tuple[Any, Manifest]] = [
 @pytest.mark.parametrize("left", [False, True])
 def test_what_leaves_nothing_to_chance_is_the_graphs(objective: Any, manifest: Manifest, left: bool) -> None:
     columns = random_rows(manifest.schema, left=left)
-    found = objective.bind(manifest)(columns)
-    assert found[1].dtype == np.int64
-    assert_equal(found, in_graph(objective, manifest, columns))
+    element = objective.bind(manifest)(columns)
+    assert element[1].dtype == np.int64
+    assert_equal(element, in_graph(objective, manifest, columns))
 
 
 @pytest.mark.parametrize("left", [False, True])
@@ -82,14 +82,15 @@ def test_span_corruption_is_the_graphs_for_the_same_spans(left: bool, monkeypatc
     options: dict[str, Any] = {"density": 0.3, "mean_span": 2.0}
     expected = in_graph(objectives.span_corruption(**options), manifest, columns)
     monkeypatch.setattr(spans, "draw_spans", drawn_by_graph)
-    found = objectives.span_corruption(**options).bind(manifest)(columns, rng=RNG(0))
-    assert_equal(found, expected)
+    element = objectives.span_corruption(**options).bind(manifest)(columns, rng=RNG(0))
+    assert_equal(element, expected)
 
 
 @pytest.mark.parametrize("library", [tf.constant, jnp.asarray, np.asarray], ids=["tensorflow", "jax", "numpy"])
 def test_the_attention_mask_of_segments_is_that_of_the_docstring_in_every_library(library: Any) -> None:
     causal, both_ways = (
-        np.asarray(objectives.segment_attention_mask(library([[1, 1, 2, 0]]), causal=each)) for each in (True, False)
+        np.asarray(objectives.segment_attention_mask(library([[1, 1, 2, 0]]), causal=is_causal))
+        for is_causal in (True, False)
     )
     assert causal.dtype == both_ways.dtype == np.bool_
     assert causal[0].astype(int).tolist() == [[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]
@@ -108,12 +109,12 @@ BOUND = [
 def test_the_same_generator_gives_the_same(objective: Any, manifest: Manifest) -> None:
     bound = objective.bind(manifest)
     columns, before = random_rows(manifest.schema), random_rows(manifest.schema)
-    found = bound(columns, rng=RNG(5))
+    element = bound(columns, rng=RNG(5))
     assert list(columns) == list(before)
     for name, values in before.items():
         np.testing.assert_array_equal(columns[name], values, err_msg="features are left as they were")
-    assert_equal(found, bound.with_rng(columns, RNG(5)))
-    assert_equal(found, pickle.loads(pickle.dumps(bound))(columns, rng=RNG(5)))
+    assert_equal(element, bound.with_rng(columns, RNG(5)))
+    assert_equal(element, pickle.loads(pickle.dumps(bound))(columns, rng=RNG(5)))
 
 
 @pytest.mark.parametrize(("objective", "manifest"), BOUND)

@@ -62,8 +62,8 @@ def test_inputs_are_the_token_features_alone_eagerly_and_in_the_graph(objective:
     names = [name for name in inputs if name != objectives.MASKED_POSITIONS]
     assert names == ["input_ids", "attention_mask", "token_type_ids"]
     # Without weights all rows count.
-    *_, found = bound({name: each for name, each in features.items() if name != "example_weight"}, seed=SEED)
-    np.testing.assert_array_equal(found, expected)
+    *_, weights = bound({name: values for name, values in features.items() if name != "example_weight"}, seed=SEED)
+    np.testing.assert_array_equal(weights, expected)
 
 
 @pytest.mark.parametrize(
@@ -106,10 +106,10 @@ def test_inputs_are_the_token_features_alone_eagerly_and_in_the_graph(objective:
     ],
 )
 def test_causal_labels_are_the_next_tokens(schema: Schema, columns: Any, labels: Any, weights: Any) -> None:
-    inputs, found, counted = objectives.causal_lm().bind(make_manifest(schema))(batch(columns), seed=SEED)
+    inputs, next_tokens, counted = objectives.causal_lm().bind(make_manifest(schema))(batch(columns), seed=SEED)
     assert list(inputs) == [name for name in columns if name != "loss_mask"]
     np.testing.assert_array_equal(inputs["input_ids"], columns["input_ids"])
-    assert (found.numpy().tolist(), counted.numpy().tolist()) == (labels, weights)
+    assert (next_tokens.numpy().tolist(), counted.numpy().tolist()) == (labels, weights)
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ class TestGathered:
         bound = objectives.gathered_masked_lm(probability).bind(make_manifest())
         inputs, labels, weights = in_tf_data(bound, large_batch(3))
         assert inputs["masked_positions"].shape == labels.shape == weights.shape == (3, expected)
-        assert [each.dtype for each in (inputs["masked_positions"], labels, weights)] == [
+        assert [tensor.dtype for tensor in (inputs["masked_positions"], labels, weights)] == [
             tf.int32, tf.int32, tf.float32
         ]  # fmt: skip
 
@@ -182,8 +182,8 @@ class TestGathered:
         assert ordinary[rows, positions].all()
         restored[rows, positions] = labels.numpy()[rows, slots]
         np.testing.assert_array_equal(restored, ids)
-        exact, found = probability * ordinary.sum(axis=1), weights.numpy().sum(axis=1)
-        assert np.all((found >= np.floor(exact)) & (found <= np.ceil(exact)))
+        exact, hidden = probability * ordinary.sum(axis=1), weights.numpy().sum(axis=1)
+        assert np.all((hidden >= np.floor(exact)) & (hidden <= np.ceil(exact)))
 
     def test_every_position_is_chosen_equally_often(self) -> None:
         columns = pad_rows(20_000)

@@ -98,12 +98,12 @@ class TestSpanAnswers:
         columns = {**random_rows(ANSWERS_SCHEMA, 5), **ends}
         data = reader.open(str(write_dataset({"test": [columns]}, schema=ANSWERS_SCHEMA)))
         model = two_outputs(form)
-        found = model.evaluate(
+        metrics = model.evaluate(
             data.dataset("test", global_batch_size=4, objective=objectives.span_answers()), verbose=0, return_dict=True
         )
         # The model is sure of position 1: right for two of the five starts, and two of the ends.
-        assert found["start_positions_accuracy"] == pytest.approx(2 / 5)
-        assert found["end_positions_accuracy"] == pytest.approx(2 / 5)
+        assert metrics["start_positions_accuracy"] == pytest.approx(2 / 5)
+        assert metrics["end_positions_accuracy"] == pytest.approx(2 / 5)
 
 
 def two_outputs(form: str) -> Any:
@@ -138,7 +138,7 @@ def test_minus_one_is_a_number_like_others_in_regression() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ranges", "num_labels", "said"),
+    ("ranges", "num_labels", "words"),
     [
         ([(1, 5, 5)], None, "5 values from 1 to 5, classification expects 0 to 4"),
         ([(0, 4, 3)], None, "3 values from 0 to 4, classification expects 0 to 2"),
@@ -151,13 +151,13 @@ def test_minus_one_is_a_number_like_others_in_regression() -> None:
     ],
 )
 def test_whole_numbers_that_are_no_class_ids_are_refused(
-    ranges: list[tuple[int, int, int]], num_labels: int | None, said: str
+    ranges: list[tuple[int, int, int]], num_labels: int | None, words: str
 ) -> None:
     splits = {
         f"split{at}": Split(shards=(), labels=LabelRange(smallest=low, largest=high, distinct=distinct))
         for at, (low, high, distinct) in enumerate(ranges)
     }
-    refused = pytest.raises(ReaderError, match=said) if said else contextlib.nullcontext()
+    refused = pytest.raises(ReaderError, match=words) if words else contextlib.nullcontext()
     with refused:
         objectives.classification(num_labels=num_labels).bind(make_manifest(splits=splits))
 

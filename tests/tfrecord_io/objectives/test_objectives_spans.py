@@ -74,9 +74,9 @@ def restored(inputs: list[int], target: list[int]) -> list[int]:
     """The tokens of the row: each sentinel of the inputs replaced by the target's span."""
     spans = iter(spans_of(target))
     assert inputs[-1] == EOS
-    found = [token for each in inputs[:-1] for token in (next(spans) if each in SENTINELS else [each])]
+    tokens = [token for entry in inputs[:-1] for token in (next(spans) if entry in SENTINELS else [entry])]
     assert next(spans, None) is None, "each span has its place"
-    return found
+    return tokens
 
 
 def expected_counts(n: int, *, density: float, mean_span: float) -> tuple[int, int]:
@@ -106,10 +106,10 @@ class TestEveryRow:
         length, sizes = shape
         texts = numbered(*sizes)
         made = corrupted(texts, length, left=left, seed=seed, density=density, mean_span=mean_span)
-        assert [restored(*each) for each in made] == texts
-        found = [spans_of(target) for _, target in made]
-        assert all(span for spans in found for span in spans), "no span is empty"
-        assert [(sum(map(len, spans)), len(spans)) for spans in found] == [
+        assert [restored(*pair) for pair in made] == texts
+        spans_by_text = [spans_of(target) for _, target in made]
+        assert all(span for spans in spans_by_text for span in spans), "no span is empty"
+        assert [(sum(map(len, spans)), len(spans)) for spans in spans_by_text] == [
             expected_counts(n, density=density, mean_span=mean_span) for n in sizes
         ]
 
@@ -122,7 +122,7 @@ class TestEveryRow:
             text_batch(numbered(*range(length + 1)), length), seed=SEED
         )
         made = corrupted(numbered(*range(length + 1)), length, **options)
-        assert inputs["input_ids"].shape[1] == inputs["attention_mask"].shape[1] == max(len(each) for each, _ in made)
+        assert inputs["input_ids"].shape[1] == inputs["attention_mask"].shape[1] == max(len(ids) for ids, _ in made)
         assert labels.shape[1] == weights.shape[1] == max(len(target) for _, target in made)
         assert inputs["decoder_input_ids"].shape == inputs["decoder_attention_mask"].shape == labels.shape
 
@@ -175,10 +175,10 @@ class TestChance:
         counts = SpanCounts.of(7, density=0.43, mean_span=1.5)
         assert (counts.noise[7], counts.spans[7]) == (3, 2)
         _, hidden = draw_spans(tf.fill([40_000], 7), counts, TensorOps(SEED))
-        found = Counter(map(tuple, hidden.numpy().tolist()))
+        counted = Counter(map(tuple, hidden.numpy().tolist()))
         # Each of 20 comes 2,000 times; four and a half standard deviations are 196.
-        assert len(found) == 20
-        assert max(abs(times - 2000) for times in found.values()) < 196
+        assert len(counted) == 20
+        assert max(abs(times - 2000) for times in counted.values()) < 196
 
 
 class TestRefused:

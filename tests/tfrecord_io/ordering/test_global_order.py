@@ -31,18 +31,18 @@ def line(order: GlobalOrder, *, epochs: int) -> list[int]:
 )
 def test_every_row_comes_once_in_each_epoch(sizes: tuple[int, ...], block: int) -> None:
     order = order_of(sizes, block=block)
-    found = line(order, epochs=3)
+    numbers = line(order, epochs=3)
     for epoch in range(3):
-        rows = found[epoch * order.num_rows : (epoch + 1) * order.num_rows]
+        rows = numbers[epoch * order.num_rows : (epoch + 1) * order.num_rows]
         assert sorted(rows) == list(range(order.num_rows))
 
 
 @pytest.mark.parametrize("block", [1, 16])
 def test_epochs_and_seeds_have_other_orders(block: int) -> None:
     order = order_of((200, 100), block=block)
-    found = line(order, epochs=2)
-    assert found[:300] != found[300:]
-    assert line(order_of((200, 100), block=block, seed=6), epochs=1) != found[:300]
+    numbers = line(order, epochs=2)
+    assert numbers[:300] != numbers[300:]
+    assert line(order_of((200, 100), block=block, seed=6), epochs=1) != numbers[:300]
 
 
 def test_rows_of_a_batch_are_from_other_blocks_each() -> None:
@@ -74,8 +74,8 @@ def test_a_small_split_is_a_full_permutation_and_a_large_one_is_not() -> None:
 @pytest.mark.parametrize("limit", [1, 2, 3, 5, 16, 17, 1000, 4097])
 def test_it_is_a_permutation(limit: int) -> None:
     for number in range(5):
-        found = permuted(np.arange(limit), key(number), NUMPY, limit=limit, grid=grid(limit))
-        assert sorted(found.tolist()) == list(range(limit))
+        numbers = permuted(np.arange(limit), key(number), NUMPY, limit=limit, grid=grid(limit))
+        assert sorted(numbers.tolist()) == list(range(limit))
 
 
 @pytest.mark.parametrize("limit", [3, 4, 5])

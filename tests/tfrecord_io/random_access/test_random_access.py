@@ -60,8 +60,8 @@ def test_slices_and_batches_give_stacked_rows_in_the_order_of_their_indices(rows
 
 
 def test_lists_and_iterations_have_what_single_rows_are(rows: Rows) -> None:
-    found = rows.__getitems__([50, 2, 2])
-    for row, number in zip(found, [50, 2, 2], strict=True):
+    single = rows.__getitems__([50, 2, 2])
+    for row, number in zip(single, [50, 2, 2], strict=True):
         assert {name: values.shape for name, values in row.items()} == {n: v.shape for n, v in rows[2].items()}
         assert_rows(row, number)
     assert rows.__getitems__([]) == []
@@ -84,10 +84,10 @@ def test_shards_without_an_index_are_read_all_the_same(write_dataset: WriteDatas
 def test_an_address_is_read_through_fsspec(root: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import fsspec
 
-    asked: list[int] = []
+    ranges_of_calls: list[int] = []
 
     def counted(self: Any, paths: list[str], *rest: Any, **more: Any) -> Any:
-        asked.append(len(paths))
+        ranges_of_calls.append(len(paths))
         return ranges(self, paths, *rest, **more)
 
     memory = fsspec.filesystem("memory")
@@ -98,7 +98,7 @@ def test_an_address_is_read_through_fsspec(root: pathlib.Path, monkeypatch: pyte
         monkeypatch.setattr(type(memory), "cat_ranges", counted)
         numbers = [57, 3, 39, 20, 3]
         assert_rows(rows.batch(numbers), numbers)
-        assert asked == [2], "neighbours together: one range of each of two shards, in one call"
+        assert ranges_of_calls == [2], "neighbours together: one range of each of two shards, in one call"
         assert_rows(rows[12], 12)
         memory.pipe("/random_access/data/tiny-train-00000-of-00003.tfrecord", b"cut")
         with pytest.raises(CorruptRecordError, match=r"memory://random_access/data/tiny-train-00000.*cut off"):
@@ -131,8 +131,8 @@ def test_many_shards_take_few_open_files(write_dataset: WriteDataset, monkeypatc
     root = write_dataset({"train": pad_shards(*[2] * 20)})
     rows = random_access.open(root)["train"]
     before = len(list(pathlib.Path("/proc/self/fd").iterdir()))
-    found = [int(rows[number]["row"]) for number in (*range(40), *range(40))]
-    assert found == [*range(40), *range(40)]
+    numbers = [int(rows[number]["row"]) for number in (*range(40), *range(40))]
+    assert numbers == [*range(40), *range(40)]
     assert len(list(pathlib.Path("/proc/self/fd").iterdir())) <= before + 3
 
 
@@ -154,9 +154,9 @@ assert os.waitpid(child, 0)[1] == 0, "a forked process reads on, too"
 
 @pytest.mark.slow
 def test_reading_needs_numpy_and_numba_and_nothing_else(root: pathlib.Path) -> None:
-    found = imported_by(READING, root)
-    assert {"numpy", "numba"} <= found
-    assert not found & {"tensorflow", "keras", "pyarrow", "apache_beam", "datasets", "transformers", "pipelines"}
+    modules = imported_by(READING, root)
+    assert {"numpy", "numba"} <= modules
+    assert not modules & {"tensorflow", "keras", "pyarrow", "apache_beam", "datasets", "transformers", "pipelines"}
 
 
 SHARD = "tiny-train-00000-of-00003.tfrecord"

@@ -111,16 +111,16 @@ class TestTorch:
             assert_rows(batch)
 
     def test_a_batch_of_rows_is_one_reading(self, torch: Any, rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
-        asked: list[int] = []
+        sizes: list[int] = []
         batch = Rows.batch
 
         def counted(self: Rows, indices: Any) -> Any:
-            asked.append(len(indices))
+            sizes.append(len(indices))
             return batch(self, indices)
 
         monkeypatch.setattr(Rows, "batch", counted)
         list(torch.utils.data.DataLoader(rows, batch_size=16))
-        assert asked == [16] * 4
+        assert sizes == [16] * 4
 
     @pytest.mark.slow
     def test_the_example_trains_with_workers(self, torch: Any, root: pathlib.Path) -> None:

@@ -37,9 +37,9 @@ def test_a_saved_model_takes_ids_and_its_card_says_so(tmp_path: Path) -> None:
     folder = finished("classify", BAG)
     done("export", model=folder, format="saved-model", output=tmp_path / "out")
     serve = tf.saved_model.load(str(tmp_path / "out")).signatures["serving_default"]
-    [found] = serve(**{name: tf.constant(each) for name, each in inputs().items()}).values()
+    [logits] = serve(**{name: tf.constant(values) for name, values in inputs().items()}).values()
     expected = keras.models.load_model(folder / "model.keras")(inputs(), training=False)
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    np.testing.assert_allclose(logits, expected, atol=1e-5)
     assert "takes int32 ids of the tokenizer" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
 
 
@@ -83,10 +83,10 @@ def test_a_model_of_which_transformers_has_no_class_is_refused(
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("what", ["folder", "file"])
-def test_what_is_there_is_never_replaced(tmp_path: Path, what: str) -> None:
+@pytest.mark.parametrize("kind", ["folder", "file"])
+def test_what_is_there_is_never_replaced(tmp_path: Path, kind: str) -> None:
     output = tmp_path / "out"
-    if what == "folder":
+    if kind == "folder":
         output.mkdir()
         (output / "mine").touch()
     else:

@@ -40,24 +40,24 @@ def trained_logits(task: str) -> tuple[dict[str, np.ndarray], np.ndarray]:
 
 @pytest.mark.parametrize("task", ["mlm", "classify", "tokens", "span", "clm"])
 def test_kerashubs_backbone_with_the_head_of_the_file_gives_the_logits_of_the_trained_model(task: str) -> None:
-    given, expected = trained_logits(task)
-    inputs = {"token_ids": given["input_ids"], "padding_mask": given["attention_mask"]}
+    features, expected = trained_logits(task)
+    inputs = {"token_ids": features["input_ids"], "padding_mask": features["attention_mask"]}
     if task != "clm":
-        inputs["segment_ids"] = given["token_type_ids"]
+        inputs["segment_ids"] = features["token_type_ids"]
     checkpoint = opened(str(exported(task)))
     assert checkpoint is not None
     with checkpoint.whole() as folder:  # with a pooler, which KerasHub needs
         backbone = keras_hub.models.Backbone.from_preset(folder)
     weights, states = load_file(exported(task) / "model.safetensors"), backbone(inputs, training=False)
     if task == "clm":
-        found = np.asarray(backbone.token_embedding(states, reverse=True))
+        logits = np.asarray(backbone.token_embedding(states, reverse=True))
     else:
-        found = bert_logits(task, weights, states)
+        logits = bert_logits(task, weights, states)
         config = json.loads((exported(task) / "config.json").read_text(encoding="utf-8"))
         assert (config["hidden_act"], config["layer_norm_eps"]) == ("gelu_new", 1e-12), "as KerasHub computes"
-    mask = given["attention_mask"].astype(bool)
-    counts = mask if found.ndim == 3 else np.ones(len(mask), bool)  # behind a row no logits mean anything
-    np.testing.assert_allclose(found[counts], expected[counts], atol=1e-4)
+    mask = features["attention_mask"].astype(bool)
+    counts = mask if logits.ndim == 3 else np.ones(len(mask), bool)  # behind a row no logits mean anything
+    np.testing.assert_allclose(logits[counts], expected[counts], atol=1e-4)
 
 
 @pytest.mark.parametrize("task", ["mlm", "classify", "tokens", "span"])
@@ -105,6 +105,6 @@ def test_kerashubs_decoders_come_back_with_the_same_logits(tmp_path: Path, famil
     again = keras_hub.models.Backbone.from_preset(str(tmp_path))
     ids = np.arange(12, dtype=np.int32).reshape(2, 6) + 5
     inputs = {"token_ids": ids, "padding_mask": np.ones_like(ids)}
-    found, expected = (each.token_embedding(each(inputs), reverse=True) for each in (again, backbone))
-    np.testing.assert_allclose(found, expected, atol=1e-4)
+    logits, expected = (model.token_embedding(model(inputs), reverse=True) for model in (again, backbone))
+    np.testing.assert_allclose(logits, expected, atol=1e-4)
     assert json.loads((tmp_path / "config.json").read_text())["architectures"] == [family_of(backbone).causal_class]

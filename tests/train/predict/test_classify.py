@@ -39,7 +39,7 @@ def test_every_row_is_there_once_in_source_order_with_its_label_and_what_the_mod
     np.testing.assert_allclose([row["probabilities"] for row in by_record], expected, atol=1e-6)
     ids = [row["prediction_id"] for row in by_record]
     assert ids == np.argmax(expected, axis=1).tolist()
-    assert [row["prediction"] for row in by_record] == [("negative", "positive")[each] for each in ids]
+    assert [row["prediction"] for row in by_record] == [("negative", "positive")[class_id] for class_id in ids]
 
 
 @pytest.mark.parametrize("kind", ["parquet", "jsonl"])
@@ -48,16 +48,16 @@ def test_kept_text_is_beside_its_predictions(kind: str, tmp_path: Path) -> None:
     place = building.source(tmp_path / "d", test=[{**row, "row": "a"} for row in rows])
     data = building.built(place, keep_column=("uid", "prediction", "row"), max_length=16)
     output = tmp_path / f"p.{kind}"
-    given: dict[str, Any] = {"model": finished("classify", BAG), "data": data, "split": "test", "output": output}
-    outcome = done("predict", tpu="none", json=True, **given)
+    options: dict[str, Any] = {"model": finished("classify", BAG), "data": data, "split": "test", "output": output}
+    outcome = done("predict", tpu="none", json=True, **options)
     assert json.loads(outcome.out) == {"path": str(output), "rows": 9}
-    found = (
+    predictions = (
         pq.read_table(output).to_pylist() if kind == "parquet" else [*map(json.loads, output.read_text().splitlines())]
     )
-    assert [row["uid"] for row in found] == [row["uid"] for row in rows]
-    assert [row["row"] for row in found] == list(range(9))
-    assert {row["prediction"] for row in found} <= {"negative", "positive"}
-    assert {(row["kept_prediction"], row["kept_row"]) for row in found} == {("mine", "a")}
+    assert [row["uid"] for row in predictions] == [row["uid"] for row in rows]
+    assert [row["row"] for row in predictions] == list(range(9))
+    assert {row["prediction"] for row in predictions} <= {"negative", "positive"}
+    assert {(row["kept_prediction"], row["kept_row"]) for row in predictions} == {("mine", "a")}
 
 
 def labelled(*labels: str) -> Path:
@@ -69,14 +69,14 @@ def test_the_datas_labels_are_known_by_name(tmp_path: Path) -> None:
     """In other data the same name has another id: its only class has the id 0."""
     data = labelled("positive", "positive")
     assert reader.open(data).manifest.label_names == ("positive",)
-    found = predicted(tmp_path, model=finished("classify", BAG), data=data, split="test")
-    assert {(row["label"], row["label_id"]) for row in found} == {("positive", 1)}
+    predictions = predicted(tmp_path, model=finished("classify", BAG), data=data, split="test")
+    assert {(row["label"], row["label_id"]) for row in predictions} == {("positive", 1)}
 
 
 def test_a_class_that_the_model_does_not_know_is_refused(tmp_path: Path) -> None:
     data = labelled("positive", "unsure")
-    given: dict[str, Any] = {"model": finished("classify", BAG), "data": data, "output": tmp_path / "p.jsonl"}
-    outcome = command("predict", tpu="none", split="test", **given)
+    options: dict[str, Any] = {"model": finished("classify", BAG), "data": data, "output": tmp_path / "p.jsonl"}
+    outcome = command("predict", tpu="none", split="test", **options)
     assert "the model does not have the class 'unsure', only 'negative', 'positive'" in outcome.error[0]
 
 
@@ -102,8 +102,8 @@ def test_rows_of_several_lengths_are_in_source_order_too(tmp_path: Path) -> None
     for length in (8, 24):
         expected = _probabilities(model, data, length)
         assert expected
-        found = [probabilities[place] for place in expected]
-        np.testing.assert_allclose(found, list(expected.values()), atol=1e-6)
+        in_order = [probabilities[place] for place in expected]
+        np.testing.assert_allclose(in_order, list(expected.values()), atol=1e-6)
 
 
 def _probabilities(folder: Path, data: Path, length: int) -> dict[tuple[int, int], np.ndarray]:
@@ -129,8 +129,8 @@ def test_a_split_whose_plan_is_gone_is_predicted_in_file_order(tmp_path: Path) -
     data = tmp_path / "data"
     shutil.copytree(training.data(), data, ignore=shutil.ignore_patterns(".prep"))
     output = tmp_path / "p.parquet"
-    given = {"model": finished("classify", BAG), "data": data, "split": "validation", "tpu": "none"}
-    outcome = done("predict", output=output, **given)
+    options = {"model": finished("classify", BAG), "data": data, "split": "validation", "tpu": "none"}
+    outcome = done("predict", output=output, **options)
     assert "the source rows are unknown" in outcome.err
     rows = pq.read_table(output).to_pylist()
     assert [row["record"] for row in rows if row["shard"] == 0] == list(range(sum(row["shard"] == 0 for row in rows)))

@@ -23,8 +23,8 @@ def next_logits(ids_NL: tf.Tensor, lengths_N: tf.Tensor) -> tf.Tensor:
         rows = [chances_after(tuple(row[:count].tolist())) for row, count in zip(ids, lengths, strict=True)]
         return np.array(rows, np.float32)
 
-    found = tf.numpy_function(look_up, [ids_NL, lengths_N], tf.float32)
-    return tf.ensure_shape(found, [ids_NL.shape[0], VOCAB])
+    logits = tf.numpy_function(look_up, [ids_NL, lengths_N], tf.float32)
+    return tf.ensure_shape(logits, [ids_NL.shape[0], VOCAB])
 
 
 def prompts() -> tuple[tf.Tensor, tf.Tensor]:
@@ -50,24 +50,24 @@ def beam_by_hand(prompt: tuple[int, ...], *, steps: int, beams: int, eos_id: int
             chances = chances_after(sequence)
             grown += [(total + chances[token], (*sequence, token)) for token in range(VOCAB)]
         held = sorted(grown, reverse=True)[:beams]
-    return max(held, key=lambda each: each[0] / ((5 + len(each[1]) - len(prompt)) / 6) ** 0.6)[1]
+    return max(held, key=lambda beam: beam[0] / ((5 + len(beam[1]) - len(prompt)) / 6) ** 0.6)[1]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("beams", [1, 2, 3, VOCAB**3])
 @pytest.mark.parametrize("eos_id", [EOS, None])
 def test_the_likeliest_of_each_step_are_kept_and_the_best_is_given(beams: int, eos_id: int | None) -> None:
-    given = (next_logits, *prompts())
-    found = tf.function(decoding.beam_search)(*given, steps=4, beams=beams, eos_id=eos_id)
+    arguments = (next_logits, *prompts())
+    decoded = tf.function(decoding.beam_search)(*arguments, steps=4, beams=beams, eos_id=eos_id)
     for row, prompt in enumerate([(1, 2), (2,), (1, 0, 2, 2, 1, 0)]):
-        assert rows_of(found)[row] == beam_by_hand(prompt, steps=4, beams=beams, eos_id=eos_id)
+        assert rows_of(decoded)[row] == beam_by_hand(prompt, steps=4, beams=beams, eos_id=eos_id)
 
 
 def test_what_lies_behind_a_row_is_padding_still_and_an_empty_row_stays_empty() -> None:
-    found = decoding.beam_search(next_logits, *prompts(), steps=2, beams=1, eos_id=EOS)
-    inside = np.arange(LENGTH) < found[1].numpy()[:, np.newaxis]
-    assert not found[0].numpy()[~inside].any()
-    assert rows_of(found)[3] == ()
+    decoded = decoding.beam_search(next_logits, *prompts(), steps=2, beams=1, eos_id=EOS)
+    inside = np.arange(LENGTH) < decoded[1].numpy()[:, np.newaxis]
+    assert not decoded[0].numpy()[~inside].any()
+    assert rows_of(decoded)[3] == ()
 
 
 @pytest.mark.slow
@@ -78,8 +78,8 @@ def test_a_search_compiles_for_a_device(beams: int) -> None:
     def bigrams(ids: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
         return tf.gather(table, tf.gather(ids, tf.maximum(lengths - 1, 0), batch_dims=1))
 
-    given = (bigrams, *prompts())
+    arguments = (bigrams, *prompts())
     searches = (tf.function(decoding.beam_search, jit_compile=jit) for jit in (False, True))
-    found = [search(*given, steps=3, beams=beams, eos_id=EOS) for search in searches]
-    np.testing.assert_array_equal(found[0][0], found[1][0])
-    assert found[0][0].shape == (4, LENGTH)
+    decoded = [search(*arguments, steps=3, beams=beams, eos_id=EOS) for search in searches]
+    np.testing.assert_array_equal(decoded[0][0], decoded[1][0])
+    assert decoded[0][0].shape == (4, LENGTH)

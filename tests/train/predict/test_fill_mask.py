@@ -17,26 +17,27 @@ MODEL = "tests.train.small:at_positions"
 def test_the_likeliest_tokens_of_each_masked_place_are_given() -> None:
     folder = finished("mlm", MODEL)
     outcome = done("predict", model=folder, fill_mask="good [MASK] and [MASK] .", top=3, json=True)
-    found = json.loads(outcome.out)
-    assert [len(candidates) for candidates in found] == [3, 3]
+    guesses = json.loads(outcome.out)
+    assert [len(candidates) for candidates in guesses] == [3, 3]
     # This model sees the token in its place alone: both places are alike.
     model = keras.models.load_model(folder / "model.keras")
     mask_id = json.loads((folder / "model.json").read_text())["manifest"]["tokenizer"]["mask_id"]
     row = np.full((1, 16), mask_id, np.int32)
     logits = model({"input_ids": row, "masked_positions": np.array([[1]], np.int32)})
     chances = tf.nn.softmax(logits)[0, 0].numpy()
-    assert [each["id"] for each in found[0]] == np.argsort(-chances)[:3].tolist()
-    assert [each["probability"] for each in found[0]] == pytest.approx(np.sort(chances)[::-1][:3].tolist(), rel=1e-5)
-    assert found[0][0]["token"] in outcome.err, "the table names it"
-    assert found[0][0]["text"].startswith("good")
-    assert "[MASK]" in found[0][0]["text"], "the other place is still open"
+    assert [guess["id"] for guess in guesses[0]] == np.argsort(-chances)[:3].tolist()
+    likeliest = np.sort(chances)[::-1][:3].tolist()
+    assert [guess["probability"] for guess in guesses[0]] == pytest.approx(likeliest, rel=1e-5)
+    assert guesses[0][0]["token"] in outcome.err, "the table names it"
+    assert guesses[0][0]["text"].startswith("good")
+    assert "[MASK]" in guesses[0][0]["text"], "the other place is still open"
 
 
 @pytest.mark.parametrize(
-    ("text", "said"), [("no gap", "the text has no mask token, expected [MASK]"), ("[MASK] " * 20, "22 tokens")]
+    ("text", "words"), [("no gap", "the text has no mask token, expected [MASK]"), ("[MASK] " * 20, "22 tokens")]
 )
-def test_a_text_that_cannot_be_filled_in_is_refused(text: str, said: str) -> None:
-    assert said in command("predict", model=finished("mlm", MODEL), fill_mask=text).error[0]
+def test_a_text_that_cannot_be_filled_in_is_refused(text: str, words: str) -> None:
+    assert words in command("predict", model=finished("mlm", MODEL), fill_mask=text).error[0]
 
 
 def test_a_model_of_another_task_is_refused() -> None:

@@ -14,8 +14,8 @@ BAG = "tests.train.small:bag"
 
 def refused(tmp_path: Path, **changes: object) -> tuple[str, str]:
     """Return cause and remedy of a prediction that is valid except for `changes`."""
-    given = {"model": finished("classify", BAG), "data": training.data(), "split": "validation", "tpu": "none"}
-    outcome = command("predict", **{**given, "output": tmp_path / "p.parquet", **changes})
+    options = {"model": finished("classify", BAG), "data": training.data(), "split": "validation", "tpu": "none"}
+    outcome = command("predict", **{**options, "output": tmp_path / "p.parquet", **changes})
     assert not (tmp_path / "p.parquet").exists() or "exists already" in outcome.err
     return outcome.error
 
@@ -36,14 +36,14 @@ def test_a_file_that_is_there_is_replaced_only_if_asked_for(tmp_path: Path) -> N
     (tmp_path / "p.parquet").write_bytes(b"mine")
     assert "exists already" in refused(tmp_path)[0]
     assert (tmp_path / "p.parquet").read_bytes() == b"mine"
-    given = {"model": finished("classify", BAG), "data": training.data(), "split": "validation", "tpu": "none"}
-    assert command("predict", output=tmp_path / "p.parquet", overwrite=True, **given).status == 0
+    options = {"model": finished("classify", BAG), "data": training.data(), "split": "validation", "tpu": "none"}
+    assert command("predict", output=tmp_path / "p.parquet", overwrite=True, **options).status == 0
     assert (tmp_path / "p.parquet").read_bytes() != b"mine"
     assert [path.name for path in tmp_path.iterdir()] == ["p.parquet"]
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "words"),
     [
         ({"output": "p.csv"}, "ends in .parquet or .jsonl"),
         ({"output": None}, "no --output"),
@@ -59,8 +59,8 @@ def test_a_file_that_is_there_is_replaced_only_if_asked_for(tmp_path: Path) -> N
         ({"split": "test"}, "--split test"),
     ],
 )
-def test_a_wrong_option_is_named(tmp_path: Path, changes: dict[str, object], said: str) -> None:
-    assert said in refused(tmp_path, **changes)[0]
+def test_a_wrong_option_is_named(tmp_path: Path, changes: dict[str, object], words: str) -> None:
+    assert words in refused(tmp_path, **changes)[0]
 
 
 @pytest.mark.parametrize(
@@ -71,9 +71,9 @@ def test_a_wrong_option_is_named(tmp_path: Path, changes: dict[str, object], sai
     ],
 )
 def test_other_row_lengths_are_refused(tmp_path: Path, options: dict[str, object], lengths: str, remedy: str) -> None:
-    found = refused(tmp_path, data=building.reviews(**options))
-    assert f"rows have a length of {lengths}, but the model was trained on rows of 16" in found[0]
-    assert found[1] == f"build the data with {remedy}"
+    error = refused(tmp_path, data=building.reviews(**options))
+    assert f"rows have a length of {lengths}, but the model was trained on rows of 16" in error[0]
+    assert error[1] == f"build the data with {remedy}"
 
 
 @pytest.mark.slow
@@ -90,8 +90,8 @@ def test_a_model_whose_file_names_code_is_loaded_by_the_function_that_made_it(tm
     cause, remedy = refused(tmp_path, model=model, data=data)
     assert "tests.train.small:apart" in cause
     assert remedy.startswith("give --build tests.train.small:apart")
-    given = {"model": model, "data": data, "split": "validation", "tpu": "none", "output": tmp_path / "p.parquet"}
-    done("predict", build="tests.train.small:apart", **given)
+    arguments = {"model": model, "data": data, "split": "validation", "tpu": "none", "output": tmp_path / "p.parquet"}
+    done("predict", build="tests.train.small:apart", **arguments)
 
 
 def test_a_masked_model_has_nothing_to_say_of_rows(tmp_path: Path) -> None:

@@ -70,8 +70,8 @@ def test_generated_text_is_what_the_likeliest_tokens_say(tmp_path: Path) -> None
 
 def test_joined_rows_are_predicted_record_by_record(tmp_path: Path) -> None:
     data = building.reviews(label_column=None, layout="concat", max_length=16)
-    given = {"model": finished("clm", MODEL, layers=1, data=data), "data": data, "split": "validation", "tpu": "none"}
-    outcome = done("predict", output=tmp_path / "p.parquet", **given)
+    options = {"model": finished("clm", MODEL, layers=1, data=data), "data": data, "split": "validation", "tpu": "none"}
+    outcome = done("predict", output=tmp_path / "p.parquet", **options)
     assert "records have tokens of several rows" in outcome.err
     rows = pq.read_table(tmp_path / "p.parquet").to_pylist()
     assert len(rows) == reader.open(data).num_examples("validation")
@@ -104,7 +104,7 @@ def test_a_target_is_generated_for_each_row(tmp_path: Path) -> None:
     opened = reader.open(data)
     model = loading.load_model(str(folder), model_files.read(str(folder))).model
     batch = next(iter(opened.dataset("train", global_batch_size=2, objective=objectives.seq2seq(), training=False)))
-    inputs = {name: each.numpy() for name, each in batch[0].items()}
+    inputs = {name: values.numpy() for name, values in batch[0].items()}
     facts, length = opened.manifest.tokenizer, inputs[objectives.DECODER_INPUTS].shape[1]
     ids = [facts.pad_id]
     while len(ids) < length and ids[-1] != facts.eos_id:

@@ -21,9 +21,9 @@ BOOL, INT, FLOAT = (datasets.Value(name) for name in ("bool", "int64", "float32"
 
 def plan(folder: Path, labels: Sequence[Any], feature: Any = None, **options: Any) -> LabelPlan:
     made = dataset({"label": feature} if feature else None, label=labels)
-    found = planned(folder / "source", made, label_column="label", **options).label
-    assert found is not None
-    return found
+    label = planned(folder / "source", made, label_column="label", **options).label
+    assert label is not None
+    return label
 
 
 def extracted(label: LabelPlan, values: pa.Array) -> tuple[list[str], list[Any]]:
@@ -138,14 +138,14 @@ WRITTEN: dict[str, tuple[list[str], str]] = {
 def test_texts_that_may_be_meant_otherwise_are_named(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str
 ) -> None:
-    values, said = WRITTEN[kind]
+    values, words = WRITTEN[kind]
     plan(tmp_path, values)
-    assert len(caplog.messages) == bool(said)
-    assert said in caplog.text
+    assert len(caplog.messages) == bool(words)
+    assert words in caplog.text
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("values", "words"),
     [
         ([4.0, 0.0, 2.0], "so they are treated as numbers to predict; give --label-classes"),
         (
@@ -155,14 +155,14 @@ def test_texts_that_may_be_meant_otherwise_are_named(
         ([0.5, 1.0], ""),
     ],
 )
-def test_numbers_that_may_be_meant_otherwise_are_named_in_a_plan(tmp_path: Path, values: list[Any], said: str) -> None:
+def test_numbers_that_may_be_meant_otherwise_are_named_in_a_plan(tmp_path: Path, values: list[Any], words: str) -> None:
     source = building.source(tmp_path / "d", train=[{"text": "a", "label": value} for value in values])
     options = ("--tokenizer", building.tokenizer(), "--label-column", "label", "--max-length", 8)
     outcome = building.command("plan", source, *options)
     assert outcome.status == 0, outcome.err
     lines = [line for line in outcome.err.splitlines() if line.startswith("warning: ")]
-    assert len(lines) == bool(said)
-    assert said in "".join(lines)
+    assert len(lines) == bool(words)
+    assert words in "".join(lines)
 
 
 def test_numbers_that_are_not_whole_are_no_classes(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ NOT_KEPT = [[None], [[["nested"]]], [[[1]]], [{"a": 1}], [[]], [["a"]]]
 
 
 @pytest.mark.parametrize(
-    ("columns", "options", "said"),
+    ("columns", "options", "words"),
     [
         *(
             (
@@ -82,9 +82,9 @@ NOT_KEPT = [[None], [[["nested"]]], [[[1]]], [{"a": 1}], [[]], [["a"]]]
     ],
 )
 def test_a_column_that_cannot_be_what_it_is_named_for_is_refused(
-    tmp_path: Path, columns: dict[str, Any], options: dict[str, Any], said: str
+    tmp_path: Path, columns: dict[str, Any], options: dict[str, Any], words: str
 ) -> None:
-    with pytest.raises(ColumnError, match=said):
+    with pytest.raises(ColumnError, match=words):
         planned(tmp_path / "d", dataset(**columns), **options)
 
 

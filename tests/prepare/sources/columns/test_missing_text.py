@@ -29,9 +29,9 @@ SHAREGPT = [{"from": "human", "value": "hi"}, {"from": "gpt", "value": "hello"}]
 )
 def test_the_option_is_named(tmp_path: Path, row: dict[str, Any], remedy: str) -> None:
     (tmp_path / "train.jsonl").write_text(json.dumps(row) + "\n")
-    cause, said = building.command("build", tmp_path / "train.jsonl", *building.options(tmp_path / "out")).error
+    cause, advice = building.command("build", tmp_path / "train.jsonl", *building.options(tmp_path / "out")).error
     assert cause == "split 'train' has no column 'text'"
-    assert remedy in said
+    assert remedy in advice
 
 
 @pytest.mark.parametrize("columns", [[], ["image.path"]], ids=["no option", "names of files"])

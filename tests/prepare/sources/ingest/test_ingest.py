@@ -74,9 +74,9 @@ def test_parts_have_the_rows_in_small_groups_with_checksums(tmp_path: Path, monk
 
 
 def test_small_tables_are_put_together() -> None:
-    found = list(even_tables(pa.table({"a": [number]}) for number in range(2500)))
-    assert [table.num_rows for table in found] == [833, 833, 834]
-    assert pa.concat_tables(found)["a"].to_pylist() == list(range(2500))
+    tables = list(even_tables(pa.table({"a": [number]}) for number in range(2500)))
+    assert [table.num_rows for table in tables] == [833, 833, 834]
+    assert pa.concat_tables(tables)["a"].to_pylist() == list(range(2500))
 
 
 @pytest.mark.slow

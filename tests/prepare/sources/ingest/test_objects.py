@@ -126,9 +126,9 @@ def test_a_saved_folder_stands_in_for_an_object_that_is_gone(tmp_path: Path) -> 
     assert "made from an object in Python, but its rows are not kept" in cause
     assert "save_to_disk" in remedy
     _dataset().save_to_disk(tmp_path / "saved")
-    found = _traced(tmp_path / "out", "--source", tmp_path / "saved")
-    assert "1 row of an object given in Python" in found.out, found.err
-    assert "train[3]\n" in found.out
+    traced = _traced(tmp_path / "out", "--source", tmp_path / "saved")
+    assert "1 row of an object given in Python" in traced.out, traced.err
+    assert "train[3]\n" in traced.out
     shard = next((tmp_path / "out").glob("*.tfrecord"))
     before = shard.read_bytes()
     shard.write_bytes(before[:-9])
@@ -151,7 +151,7 @@ def test_a_saved_folder_stands_in_for_an_object_that_is_gone(tmp_path: Path) -> 
         (datasets.IterableDataset.from_generator(lambda: (1 / row for row in [0])), "division by zero"),
         (datasets.IterableDataset.from_generator(lambda: iter(os.listdir("/none"))), "No such file"),
     ],
-    ids=lambda each: each if isinstance(each, str) else "",
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_what_cannot_be_built_from_is_refused(tmp_path: Path, source: Any, cause: str) -> None:
     with pytest.raises((ConfigError, SourceError)) as raised:
@@ -166,7 +166,7 @@ def test_rows_that_cannot_be_written_are_an_error_of_ours(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    "options", [{"format": "json"}, {"revision": "main"}, {"append": True}], ids=lambda each: next(iter(each))
+    "options", [{"format": "json"}, {"revision": "main"}, {"append": True}], ids=lambda value: next(iter(value))
 )
 def test_options_of_files_are_refused(tmp_path: Path, options: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="with an object"):

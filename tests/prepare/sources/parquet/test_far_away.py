@@ -59,9 +59,9 @@ def on_web(server: _Server, name: str = "a.parquet", *, version: str = '"first"'
 
 
 def texts(file: DataFile, row_ranges: list[tuple[int, int]]) -> list[str]:
-    found = in_place(file)
-    known = {stored_file.path: file.path for stored_file in found.files}
-    read = row_groups.read_rows(found.pieces(row_ranges), ["text"], types=TABLE.schema, addresses=known)
+    groups = in_place(file)
+    known = {stored_file.path: file.path for stored_file in groups.files}
+    read = row_groups.read_rows(groups.pieces(row_ranges), ["text"], types=TABLE.schema, addresses=known)
     return [text for _, batch in read for text in batch.column(0).to_pylist()]
 
 
@@ -81,18 +81,18 @@ def test_a_file_that_another_one_replaced_is_refused(server: _Server) -> None:
 
 
 def test_rows_behind_a_signed_address_take_one_request_for_the_version(server: _Server) -> None:
-    found = texts(on_web(server, "once.parquet"), [(35, 45), (0, 2)])
-    assert found == [f"row {row}" for row in (*range(35, 45), 0, 1)]
-    assert server.web.asked.count("HEAD /once.parquet") == 1
+    rows = texts(on_web(server, "once.parquet"), [(35, 45), (0, 2)])
+    assert rows == [f"row {row}" for row in (*range(35, 45), 0, 1)]
+    assert server.web.requests.count("HEAD /once.parquet") == 1
 
 
 @pytest.mark.parametrize(
-    ("status", "said"),
+    ("status", "words"),
     [(403, "refuses access (status 403)"), (404, "no longer exists"), (500, "answers with status 500")],
 )
-def test_what_stays_is_said(server: _Server, status: int, said: str) -> None:
+def test_what_stays_is_said(server: _Server, status: int, words: str) -> None:
     server.refusals[f"/{status}.parquet"] = [status] * 1_000
-    assert said in refused(on_web(server, f"{status}.parquet"))
+    assert words in refused(on_web(server, f"{status}.parquet"))
 
 
 def test_a_server_without_ranges_is_refused(server: _Server) -> None:
@@ -108,14 +108,14 @@ from pipelines.prepare.sources.resolve.data_files import DataFile
 from tfrecord_io.errors import SourceError
 storage_errors._FIRST_SECONDS = 0.01
 size, *names = sys.argv[1:]
-found = []
+answers = []
 for name in names:
     try:
         path = f"hf://datasets/me/data@{'a' * 40}/{name}"
-        found.append(texts(DataFile(path=path, name=name, size=int(size)), [(15, 25)]))
+        answers.append(texts(DataFile(path=path, name=name, size=int(size)), [(15, 25)]))
     except SourceError as error:
-        found.append(str(error))
-print(json.dumps(found), flush=True)
+        answers.append(str(error))
+print(json.dumps(answers), flush=True)
 os._exit(0)
 """
 
@@ -131,15 +131,15 @@ def test_rows_on_the_hub_take_a_request_for_each_range_and_what_it_refuses_is_sa
     environment = {**building.environment(), **hub}
     done = processes.run(command, env=environment)
     assert done.returncode == 0, done.stderr
-    rows, *said = json.loads(done.stdout.splitlines()[-1])
+    rows, *messages = json.loads(done.stdout.splitlines()[-1])
     assert rows == [f"row {row}" for row in range(15, 25)]
-    asked = [each for each in server.web.asked if "train" in each]
-    assert asked == [f"GET {folder}/train/a b.parquet"] * 4, (
+    requests = [request for request in server.web.requests if "train" in request]
+    assert requests == [f"GET {folder}/train/a b.parquet"] * 4, (
         "one that was refused, two footers and two neighbouring row groups"
     )
-    assert "status 401); ask for access on the page of the dataset, then set HF_TOKEN" in said[0]
-    assert "the Hub refuses access (status 403)" in said[1]
-    assert "no longer exists, but existed when" in said[2]
+    assert "status 401); ask for access on the page of the dataset, then set HF_TOKEN" in messages[0]
+    assert "the Hub refuses access (status 403)" in messages[1]
+    assert "no longer exists, but existed when" in messages[2]
 
 
 # Parquet files that workers cannot read are sent as they are, once.

@@ -68,14 +68,14 @@ COLUMNS = st.lists(st.sampled_from(TYPES.names), min_size=1, unique=True)
 def test_any_segments_give_the_rows_of_the_table(
     row_ranges: list[tuple[int, int]], columns: list[str], groups: Groups
 ) -> None:
-    found = read(groups, row_ranges, columns)
+    batches = read(groups, row_ranges, columns)
     expected = pa.concat_tables(
         [PLAIN.select(columns).slice(start, stop - start) for start, stop in row_ranges or [(0, 0)]]
     )
     schema = pa.schema([TYPES.field(name) for name in columns])
-    assert pa.Table.from_batches([batch for _, batch in found], schema=schema).equals(expected)
+    assert pa.Table.from_batches([batch for _, batch in batches], schema=schema).equals(expected)
     pieces = groups.pieces(row_ranges)
-    assert [(first, batch.num_rows) for first, batch in found] == list(
+    assert [(first, batch.num_rows) for first, batch in batches] == list(
         zip(pieces.starts.tolist(), pieces.counts.tolist(), strict=True)
     )
 
@@ -83,15 +83,15 @@ def test_any_segments_give_the_rows_of_the_table(
 @pytest.fixture
 def requests(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """The ranges that are requested of remote files."""
-    found: list[tuple[int, int]] = []
+    ranges: list[tuple[int, int]] = []
     fetch = object_storage.fetch
 
     def noted(get: Callable[[int, int], bytes], start: int, stop: int, *, path: str) -> bytes:
-        found.append((start, stop))
+        ranges.append((start, stop))
         return fetch(get, start, stop, path=path)
 
     monkeypatch.setattr(object_storage, "fetch", noted)
-    return found
+    return ranges
 
 
 WIDE = pa.table({"a": [f"{row}" * 20 for row in range(900)], "c": [os.urandom(1_000)] * 900, "b": range(900)})
@@ -100,9 +100,9 @@ WIDE = pa.table({"a": [f"{row}" * 20 for row in range(900)], "c": [os.urandom(1_
 def test_far_away_neighbouring_groups_take_one_request_and_the_footer_one(requests: list[tuple[int, int]]) -> None:
     groups = in_place(parquet("memory://rows/counted.parquet", WIDE, rows=100, use_dictionary=False))
     requests.clear()
-    found = read(groups, [(0, 250), (300, 350), (600, 900)], ["a", "b"], types=WIDE.schema)
+    batches = read(groups, [(0, 250), (300, 350), (600, 900)], ["a", "b"], types=WIDE.schema)
     assert len(requests) == 3, "footer, groups 0 to 3 and groups 6 to 8, with the bytes of the column between"
-    assert [first for first, _ in found] == [0, 100, 200, 300, 600, 700, 800]
+    assert [first for first, _ in batches] == [0, 100, 200, 300, 600, 700, 800]
     requests.clear()
     read(groups, [(400, 600)], ["a", "b"], types=WIDE.schema)
     assert len(requests) == 1, "the footer is kept"
@@ -178,8 +178,8 @@ def test_another_type_is_refused_with_file_column_and_both_types(name: str, tmp_
     with pytest.raises(SourceError) as caught:
         read(groups, [(0, len(column))], ["column"], types=pa.schema([("column", kind)]))
     # Parquet calls the items of lists its own way.
-    said = str(caught.value).replace("<element: ", "<item: ")
-    assert f"b.parquet: column 'column' holds {column.type}, expected {kind}" in said
+    message = str(caught.value).replace("<element: ", "<item: ")
+    assert f"b.parquet: column 'column' holds {column.type}, expected {kind}" in message
     assert "\n" not in str(caught.value)
 
 
@@ -235,9 +235,9 @@ def test_a_group_that_cannot_be_decoded_is_named_with_its_row(tmp_path: Path) ->
     [before] = groups.files
     groups = dataclasses.replace(groups, files=(dataclasses.replace(before, stamp=stamp_of(path.stat())),))
     assert read(groups, [(0, 40)], ["text"])
-    said = refused(groups, [(43, 44)])
-    assert "row group 4" in said
-    assert "row 43 of the split, cannot be decoded" in said
+    message = refused(groups, [(43, 44)])
+    assert "row group 4" in message
+    assert "row 43 of the split, cannot be decoded" in message
 
 
 # Footers
@@ -253,21 +253,21 @@ FOOTED = pa.table(
 
 
 def footer(file: DataFile, columns: list[str] | None = None) -> row_groups.Footer:
-    [found] = row_groups.read_footers([file], columns)
-    return found
+    [read_footer] = row_groups.read_footers([file], columns)
+    return read_footer
 
 
 def test_rows_and_bytes_are_those_of_the_row_groups(tmp_path: Path) -> None:
     file = parquet(tmp_path / "a.parquet", FOOTED.drop_columns(["chat.role"]))
-    found, metadata = footer(file, ["text", "chat"]).groups, pq.read_metadata(file.path)
-    assert found.num_rows.tolist() == [10] * 9 + [5]
+    groups, metadata = footer(file, ["text", "chat"]).groups, pq.read_metadata(file.path)
+    assert groups.num_rows.tolist() == [10] * 9 + [5]
     for index in range(10):
         group = metadata.row_group(index)
         chunks = [group.column(leaf) for leaf in range(metadata.num_columns)]
         some = [chunk for chunk in chunks if chunk.path_in_schema.startswith(("text", "chat"))]
-        assert found.num_bytes[index] == sum(chunk.total_uncompressed_size for chunk in some)
-        assert found.stored_bytes[index] == sum(chunk.total_compressed_size for chunk in some)
-    assert (footer(file).groups.num_bytes > found.num_bytes).all(), "without names those of all columns"
+        assert groups.num_bytes[index] == sum(chunk.total_uncompressed_size for chunk in some)
+        assert groups.stored_bytes[index] == sum(chunk.total_compressed_size for chunk in some)
+    assert (footer(file).groups.num_bytes > groups.num_bytes).all(), "without names those of all columns"
     assert footer(file).schema.equals(FOOTED.drop_columns(["chat.role"]).schema)
 
 
@@ -348,8 +348,8 @@ def test_pieces_are_the_rows_of_the_segments_in_their_order(data: st.DataObject)
     wanted = data.draw(some_ranges(len(lies)))
     pieces = joined.pieces(wanted)
     fields = zip(*(getattr(pieces, name).tolist() for name in ("starts", "counts", "skips", "file", "at")), strict=True)
-    found = [(start + row, (file, at, skip + row)) for start, count, skip, file, at in fields for row in range(count)]
-    assert found == [(row, lies[row]) for start, stop in wanted for row in range(start, stop)]
+    rows = [(start + row, (file, at, skip + row)) for start, count, skip, file, at in fields for row in range(count)]
+    assert rows == [(row, lies[row]) for start, stop in wanted for row in range(start, stop)]
     assert pieces.num_rows == sum(stop - start for start, stop in wanted)
     assert (pieces.counts > 0).all()
 

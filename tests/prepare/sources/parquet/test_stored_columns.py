@@ -53,8 +53,8 @@ def test_bytes_and_nulls_are_counted_for_the_fields_that_are_read(tmp_path: Path
 
 def test_a_columns_own_name_comes_first() -> None:
     table = pa.table({"a": [{"b": "field", "b.c": "inner"}], "a.b": ["own"], "a.b.c": [{"d": 1}]})
-    found = [stored_columns.column_of(table, name) for name in ("a.b", "a.b.c.d", "a.c", "b")]
-    assert [column and column.to_pylist() for column in found] == [["own"], [1], None, None]
+    columns = [stored_columns.column_of(table, name) for name in ("a.b", "a.b.c.d", "a.c", "b")]
+    assert [column and column.to_pylist() for column in columns] == [["own"], [1], None, None]
     assert [*columns_of(table.schema).with_fields()] == ["a", "a.b", "a.b.c", "a.b.c.d"]
 
 

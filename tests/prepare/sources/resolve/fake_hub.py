@@ -46,8 +46,8 @@ class Hub:
             )
         if parts[2:3] == ["revision"] and parts[3] not in ("main", SHA, "refs"):
             return 404, b"{}", {"X-Error-Code": "RevisionNotFound"}
-        said = {"id": "/".join(parts[:2]), "sha": SHA, "private": repository.private, "gated": repository.gated}
-        return 200, json.dumps({**said, "tags": [], "siblings": []}).encode(), {}
+        info = {"id": "/".join(parts[:2]), "sha": SHA, "private": repository.private, "gated": repository.gated}
+        return 200, json.dumps({**info, "tags": [], "siblings": []}).encode(), {}
 
 
 def _content(repository: Repository, *, revision: str, name: str) -> tuple[int, bytes, dict[str, str]]:

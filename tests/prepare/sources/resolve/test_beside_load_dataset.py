@@ -56,10 +56,10 @@ REPORTS: dict[str, tuple[Mapping[str, str | bytes], Any, Any]] = {
 
 def theirs(folder: Path) -> Any:
     try:
-        found = datasets.load_dataset(str(folder), split="train", cache_dir=str(folder / ".cache"))
+        dataset = datasets.load_dataset(str(folder), split="train", cache_dir=str(folder / ".cache"))
     except datasets.exceptions.DatasetGenerationError as error:
         return str(error.__cause__)
-    return found["text"][:]
+    return dataset["text"][:]
 
 
 def ours(folder: Path) -> Any:
@@ -80,6 +80,6 @@ def test_a_public_report(report: str, tmp_path: Path) -> None:
     files, expected_theirs, expected_ours = REPORTS[report]
     for name, content in files.items():
         (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-    for found, expected in ((ours(tmp_path), expected_ours), (theirs(tmp_path), expected_theirs)):
-        assert expected in found if isinstance(expected, str) else found == expected
+    for outcome, expected in ((ours(tmp_path), expected_ours), (theirs(tmp_path), expected_theirs)):
+        assert expected in outcome if isinstance(expected, str) else outcome == expected
     assert f"| {report} |" in (REPOSITORY / "docs/reference/difficult-data.md").read_text(encoding="utf-8")

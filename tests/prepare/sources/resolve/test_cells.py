@@ -21,13 +21,13 @@ def cells(path: Path, *lines: str, header: str = "text,label,kept", **options: A
 
 def test_texts_and_strings_are_the_characters_of_the_file_in_every_chunk(tmp_path: Path) -> None:
     first = ["a,007,abc"] + ["12,008,7"] * (CHUNK - 1)
-    found = cells(tmp_path / "a.csv", *first, "0012345.50,007,True", "1e5,8,01", ",,")
-    assert [found[name][-3:] for name in found] == [
+    columns = cells(tmp_path / "a.csv", *first, "0012345.50,007,True", "1e5,8,01", ",,")
+    assert [columns[name][-3:] for name in columns] == [
         ["0012345.50", "1e5", None],
         ["007", "8", None],
         ["True", "01", None],
     ]
-    assert found["label"][:2] == ["007", "008"]
+    assert columns["label"][:2] == ["007", "008"]
 
 
 @pytest.mark.parametrize(
@@ -47,21 +47,21 @@ def test_a_label_is_a_number_only_if_all_first_cells_are_written_as_one(
 
 def test_columns_that_nothing_names_are_read_as_text(tmp_path: Path) -> None:
     lines = ["a,1,0.5"] * CHUNK + ["a,x,y"]
-    found = cells(tmp_path / "a.csv", *lines, label_column=None, keep_columns=())
-    assert (found["label"][0], found["label"][-1], found["kept"][-1]) == ("1", "x", "y")
+    columns = cells(tmp_path / "a.csv", *lines, label_column=None, keep_columns=())
+    assert (columns["label"][0], columns["label"][-1], columns["kept"][-1]) == ("1", "x", "y")
 
 
 def test_a_number_that_is_written_otherwise_later_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, logger="pipelines"):
-        found = cells(tmp_path / "a.csv", *["a,7,1.5"] * CHUNK, "b,007,2")
-    assert found["label"][-1] == 7
-    said = (
+        columns = cells(tmp_path / "a.csv", *["a,7,1.5"] * CHUNK, "b,007,2")
+    assert columns["label"][-1] == 7
+    message = (
         "a.csv: column 'label' holds '007', read as the number 7; to read the column as text, add --source-option "
         '\'dtype={"label": "str"}\''
     )
-    assert said in caplog.text
-    found = cells(tmp_path / "a.csv", *["a,7,1.5"] * CHUNK, "b,007,2", source_options=('dtype={"label": "str"}',))
-    assert found["label"][-2:] == ["7", "007"]
+    assert message in caplog.text
+    columns = cells(tmp_path / "a.csv", *["a,7,1.5"] * CHUNK, "b,007,2", source_options=('dtype={"label": "str"}',))
+    assert columns["label"][-2:] == ["7", "007"]
 
 
 def test_a_later_cell_that_is_no_number_is_named(tmp_path: Path) -> None:
@@ -75,13 +75,13 @@ def test_a_dtype_that_is_not_text_is_refused(tmp_path: Path) -> None:
 
 
 def test_spellings_of_numbers_are_left_to_the_reader(tmp_path: Path) -> None:
-    found = cells(
+    columns = cells(
         tmp_path / "a.csv",
         "1;1.000,5;9",
         header="text;label;kept",
         source_options=("sep=;", "decimal=,", "thousands=."),
     )
-    assert found == {"text": ["1"], "label": [1000.5], "kept": [9]}
+    assert columns == {"text": ["1"], "label": [1000.5], "kept": [9]}
 
 
 @pytest.mark.parametrize(
@@ -104,8 +104,8 @@ def test_lines_that_a_quote_joins_are_said_where_they_look_like_rows(
 ) -> None:
     with caplog.at_level(logging.WARNING, logger="pipelines"):
         name = "a.tsv" if "\t" in header else "a.csv"
-        found = cells(tmp_path / name, *lines, header=header, keep_columns=(), **options)
-    assert len(found["text"]) == len(lines) - ("source_options" not in options)
+        columns = cells(tmp_path / name, *lines, header=header, keep_columns=(), **options)
+    assert len(columns["text"]) == len(lines) - ("source_options" not in options)
     assert ("joined by quotes, though each line looks like a row" in caplog.text) == is_said
 
 

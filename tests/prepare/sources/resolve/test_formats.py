@@ -152,13 +152,13 @@ def test_a_folder_is_read_as_load_dataset_reads_it(name: str, tmp_path: Path) ->
     expected = datasets.load_dataset(
         **(where or {"path": str(tmp_path / "data")}), cache_dir=str(tmp_path / "cache"), **options
     )
-    given = {"sample_by": options.pop("sample_by", None), "format": reader}
+    named = {"sample_by": options.pop("sample_by", None), "format": reader}
     source = building.opened(
         SourceConfig(
             dataset=str(tmp_path / "data"),
             label_column="label",  # a column of CSV that nothing names is read as text
             source_options=tuple(f"{key}={value}" for key, value in options.items()),
-            **given,
+            **named,
         )
     )
     assert_same(source, expected)
@@ -220,8 +220,10 @@ def assert_same(source: Any, expected: Any) -> None:
     for name, split in source.splits.items():
         held = expected[name].with_format("arrow")[:]
         # A view, or a large string, is another layout of the same values.
-        known = {column: each.text.replace("large_", "") for column, each in source.columns[name].items()}
-        told = {column: re.sub("_view|large_", "", repr(each)) for column, each in expected[name].features.items()}
+        known = {column: kind.text.replace("large_", "") for column, kind in source.columns[name].items()}
+        told = {
+            column: re.sub("_view|large_", "", repr(feature)) for column, feature in expected[name].features.items()
+        }
         assert known == told
         batches = [batch for _, batch in split.read(split.ranges, held.column_names)]
         assert pa.Table.from_batches(batches).to_pylist() == held.to_pylist()

@@ -82,12 +82,12 @@ answers = []
 for request in json.loads(sys.argv[1]):
     try:
         dataset, *options = request.split()
-        found = resolve(SourceConfig(dataset=dataset, **dict(option.split("=") for option in options)))
+        listing = resolve(SourceConfig(dataset=dataset, **dict(option.split("=") for option in options)))
         splits = {name: [[file.path, file.name, file.size, file.version] for file in files] for name, files in
-                  found.splits.items()}
-        features = repr(found.features_of("train"))
-        answers.append({"identity": dict(found.identity), "splits": splits, "features": features,
-                        "needs_token": found.needs_token})
+                  listing.splits.items()}
+        features = repr(listing.features_of("train"))
+        answers.append({"identity": dict(listing.identity), "splits": splits, "features": features,
+                        "needs_token": listing.needs_token})
     except Exception as error:
         answers.append({"error": type(error).__name__, "message": str(error)})
 assert "apache_beam" not in sys.modules
@@ -95,10 +95,10 @@ print(json.dumps(answers))
 """
 _THEIRS = """
 import json, sys, datasets, huggingface_hub
-loaded = [datasets.load_dataset(*each.split(" config=")) for each in json.loads(sys.argv[1])]
+loaded = [datasets.load_dataset(*name.split(" config=")) for name in json.loads(sys.argv[1])]
 huggingface_hub.snapshot_download("me/good", repo_type="dataset")
 huggingface_hub.hf_hub_download("me/plain", "a.jsonl", repo_type="dataset")
-print(json.dumps([{split: each["text"][:] for split, each in one.items()} for one in loaded]))
+print(json.dumps([{split: rows["text"][:] for split, rows in one.items()} for one in loaded]))
 """
 
 
@@ -178,7 +178,7 @@ def loaded(home: Path, endpoint: str) -> Any:
 
 
 def test_a_dataset_has_the_splits_and_rows_of_load_dataset(online: Answers, loaded: Any) -> None:
-    assert [_names(online[each]) for each in LOADED] == loaded
+    assert [_names(online[request]) for request in LOADED] == loaded
 
 
 def test_the_card_says_columns_and_configuration(online: Answers) -> None:
@@ -206,7 +206,7 @@ def test_only_those_that_not_everybody_may_read_need_a_token(online: Answers) ->
 
 def test_only_the_pinned_commit_is_read(online: Answers, hub: Web) -> None:
     assert online
-    read = [line for line in hub.asked if "/tree/" in line]
+    read = [line for line in hub.requests if "/tree/" in line]
     assert read
     assert all(SHA in line for line in read)
 
@@ -252,7 +252,7 @@ def test_each_failure_has_its_message_and_remedy(online: Answers, request_: str,
 @pytest.fixture(scope="module")
 def offline(home: Path, loaded: Any) -> Answers:
     assert loaded
-    revisions = [f"me/good revision={each}" for each in (SHA, OTHER_SHA, "v2")]
+    revisions = [f"me/good revision={revision}" for revision in (SHA, OTHER_SHA, "v2")]
     return _ask(home, "http://127.0.0.1:9", "me/good", *revisions, "me/other", "me/plain", offline=True)
 
 

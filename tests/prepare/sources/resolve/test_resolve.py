@@ -87,8 +87,8 @@ def test_an_output_below_the_source_is_no_part_of_it(tmp_path: Path, memory: Mem
     for name in names:
         memory.pipe(f"/data/{name}", ROW)
     _write(tmp_path / "data", *names)
-    found = _resolve(tmp_path / "data" if where == "local" else "memory://data")
-    assert [file.name for files in found.splits.values() for file in files] == ["train.jsonl"]
+    listing = _resolve(tmp_path / "data" if where == "local" else "memory://data")
+    assert [file.name for files in listing.splits.values() for file in files] == ["train.jsonl"]
 
 
 def test_a_folder_behind_a_link_has_no_unused_files(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -114,7 +114,7 @@ def _archive(path: Path, *names: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "members", "said"),
+    ("name", "members", "words"),
     [
         ("data.zip", ["test.jsonl", "train.jsonl"], "data.zip holds test.jsonl, train.jsonl, all in train; unpack"),
         ("data.tar", ["x/train.jsonl", "x/dev.jsonl"], "holds x/dev.jsonl, x/train.jsonl, all in train; unpack"),
@@ -128,14 +128,14 @@ def _archive(path: Path, *names: str) -> None:
     ],
 )
 def test_an_archive_of_several_splits_is_said(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, members: list[str], said: str
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, members: list[str], words: str
 ) -> None:
     """`datasets` takes the split from the name of the archive."""
     _archive(tmp_path / name, *members)
     with caplog.at_level(logging.WARNING, logger="pipelines"):
         _resolve(tmp_path / name, format="json")
-    assert said in caplog.text
-    assert bool(said) == bool(caplog.text)
+    assert words in caplog.text
+    assert bool(words) == bool(caplog.text)
 
 
 @pytest.mark.parametrize("suffix", ["txt", "md"])
@@ -156,8 +156,8 @@ def test_folders_that_look_like_values_are_said(tmp_path: Path, caplog: pytest.L
         assert [*_resolve(tmp_path / "lang=en", data_files=files).splits] == ["train", "test"]
         assert not caplog.text
         assert len(_paths(_resolve(tmp_path / "lang=en"))["train"]) == 2
-    said = "lang=en: folders split=test, split=train give no split and no column; add --data-files SPLIT="
-    assert said in caplog.text
+    message = "lang=en: folders split=test, split=train give no split and no column; add --data-files SPLIT="
+    assert message in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -176,10 +176,10 @@ GZIP = gzip.compress(ROW, mtime=0)
     ("name", "content", "end"),
     [
         *((f"a.{form}", GZIP, ".gz") for form in ("jsonl", "json", "csv", "tsv", "txt")),
-        *(("a.jsonl", each, end) for each, end in ((bz2.compress(ROW), ".bz2"), (zstd.compress(ROW), ".zst"))),
+        *(("a.jsonl", content, end) for content, end in ((bz2.compress(ROW), ".bz2"), (zstd.compress(ROW), ".zst"))),
         ("a.jsonl", lzma.compress(ROW), ".xz"),
     ],
-    ids=lambda each: each if isinstance(each, str) else "",
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_compressed_files_with_another_name_are_refused(tmp_path: Path, name: str, content: bytes, end: str) -> None:
     _write(tmp_path, name, content=content)
@@ -222,10 +222,10 @@ def test_several_paths_are_one_dataset(tmp_path: Path) -> None:
     """As after a glob in the shell. The splits equal those from the same files in a folder."""
     names = ["b/train.jsonl", "b/test.jsonl", "a/train.jsonl"]
     _write(tmp_path, *names)
-    found = _resolve(*(tmp_path / name for name in names))
-    assert _paths(found, tmp_path) == {"train": ["a/train.jsonl", "b/train.jsonl"], "test": ["b/test.jsonl"]}
-    assert found.identity == _resolve(tmp_path / "*/*.jsonl").identity == _resolve(tmp_path).identity
-    assert str(tmp_path) not in json.dumps(found.identity)
+    listing = _resolve(*(tmp_path / name for name in names))
+    assert _paths(listing, tmp_path) == {"train": ["a/train.jsonl", "b/train.jsonl"], "test": ["b/test.jsonl"]}
+    assert listing.identity == _resolve(tmp_path / "*/*.jsonl").identity == _resolve(tmp_path).identity
+    assert str(tmp_path) not in json.dumps(listing.identity)
 
 
 @pytest.mark.parametrize("reader", ["json", "csv", "parquet", "text", "arrow", "imagefolder"])
@@ -299,12 +299,12 @@ def test_a_glob_finds_what_is_hidden_or_special_only_where_it_says_so(
         memory.pipe(f"/data/{name}", ROW)
     root = str(tmp_path) if where == "local" else "memory://data"
 
-    def found(pattern: str) -> list[str]:
+    def names_of(pattern: str) -> list[str]:
         return [file.path.rpartition("/")[2] for file in _resolve(f"{root}/{pattern}").splits["train"]]
 
-    assert found("**/*.jsonl") == ["__a.jsonl", "h.jsonl"]
-    assert found("__c/*.jsonl") == ["d.jsonl"]
-    assert found(".e/*.jsonl") == ["f.jsonl"]
+    assert names_of("**/*.jsonl") == ["__a.jsonl", "h.jsonl"]
+    assert names_of("__c/*.jsonl") == ["d.jsonl"]
+    assert names_of(".e/*.jsonl") == ["f.jsonl"]
 
 
 def test_code_beside_the_data_is_not_run(tmp_path: Path) -> None:
@@ -320,8 +320,8 @@ def test_what_datasets_leaves_out_is_named(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, names: Sequence[str]
 ) -> None:
     _write(tmp_path, *names, "notes.md", "README.md")
-    found = _resolve(tmp_path)
-    assert sorted(path for some in _paths(found, tmp_path).values() for path in some) == sorted(names[:2])
+    listing = _resolve(tmp_path)
+    assert sorted(path for some in _paths(listing, tmp_path).values() for path in some) == sorted(names[:2])
     assert f"{tmp_path}: not used: {names[2]}, notes.md" in caplog.text
 
 
@@ -350,15 +350,15 @@ def test_a_link_that_the_user_names_is_followed(tmp_path: Path) -> None:
 
 def test_data_files_say_the_splits(tmp_path: Path) -> None:
     _write(tmp_path, "x/a.jsonl", "x/b.jsonl", "y/c.jsonl")
-    found = _resolve(tmp_path, data_files=("x/*.jsonl", "held=y/*"))
-    assert _paths(found, tmp_path) == {"train": ["x/a.jsonl", "x/b.jsonl"], "held": ["y/c.jsonl"]}
-    assert found.identity["data_files"] == ["x/*.jsonl", "held=y/*"]
+    listing = _resolve(tmp_path, data_files=("x/*.jsonl", "held=y/*"))
+    assert _paths(listing, tmp_path) == {"train": ["x/a.jsonl", "x/b.jsonl"], "held": ["y/c.jsonl"]}
+    assert listing.identity["data_files"] == ["x/*.jsonl", "held=y/*"]
 
 
 def test_a_format_reads_files_of_any_name(tmp_path: Path) -> None:
     _write(tmp_path, "a.log", "notes.md")
-    found = _resolve(tmp_path, format="text", sample_by="document")
-    assert (found.kind, _paths(found, tmp_path)) == ("text", {"train": ["a.log", "notes.md"]})
+    listing = _resolve(tmp_path, format="text", sample_by="document")
+    assert (listing.kind, _paths(listing, tmp_path)) == ("text", {"train": ["a.log", "notes.md"]})
 
 
 def test_nothing_of_the_users_settings_of_datasets_is_changed(tmp_path: Path) -> None:
@@ -369,7 +369,7 @@ def test_nothing_of_the_users_settings_of_datasets_is_changed(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "said"),
+    ("name", "options", "words"),
     [
         ("a.md", {}, r"Markdown files.*add --format text --sample-by document"),
         (
@@ -384,9 +384,9 @@ def test_nothing_of_the_users_settings_of_datasets_is_changed(tmp_path: Path) ->
     ],
 )
 def test_what_no_reader_can_make_sense_of_is_refused_with_a_remedy(
-    tmp_path: Path, name: str, options: dict[str, Any], said: str
+    tmp_path: Path, name: str, options: dict[str, Any], words: str
 ) -> None:
-    with pytest.raises((ConfigError, SourceError), match=said):
+    with pytest.raises((ConfigError, SourceError), match=words):
         _resolve(_write(tmp_path, name), **options)
 
 
@@ -432,10 +432,10 @@ def test_a_local_file_is_known_by_all_of_its_bytes(tmp_path: Path) -> None:
 def test_a_local_file_that_changes_while_it_is_read_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"before")
-    found = data_files.describe(str(path), name="a.txt")
+    described = data_files.describe(str(path), name="a.txt")
     path.write_bytes(b"longer than before")
     with pytest.raises(SourceError, match=r"a\.txt: changed while it was read"):
-        data_files.identify([found])
+        data_files.identify([described])
 
 
 def test_a_remote_file_is_known_by_its_bytes_where_its_service_has_no_mark(

@@ -63,7 +63,7 @@ def test_a_card_that_leads_out_is_refused_before_anybody_is_asked(
     with pytest.raises(SourceError, match=f"{name}: its data path .* is outside the dataset") as caught:
         _resolve(data)
     assert outside in caught.value.cause
-    assert web.asked == []
+    assert web.requests == []
 
 
 def test_a_card_among_files_that_are_named_is_no_exception(tmp_path: Path, web: Web) -> None:
@@ -71,7 +71,7 @@ def test_a_card_among_files_that_are_named_is_no_exception(tmp_path: Path, web: 
     data = _folder(tmp_path, f"configs: [{{config_name: x, data_files: '{address}'}}]")
     with pytest.raises(SourceError, match="is outside the dataset"):
         _resolve(data / "*")
-    assert web.asked == []
+    assert web.requests == []
 
 
 HUGE = {

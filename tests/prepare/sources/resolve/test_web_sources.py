@@ -44,12 +44,12 @@ def refused(address: str) -> SourceError:
 @pytest.mark.parametrize(("name", "split"), [("train.jsonl", "train"), ("b/test.jsonl.gz", "test")])
 def test_a_signed_address_is_the_file_that_its_path_names(server: str, name: str, split: str) -> None:
     address = f"{server}/{name}?{SIGNATURE}"
-    found = resolve(SourceConfig(dataset=address))
-    (file,) = found.splits[split]
-    assert list(found.splits) == [split]
-    assert (file.path, file.name, found.kind) == (address, name.rpartition("/")[2], "json")
+    listing = resolve(SourceConfig(dataset=address))
+    (file,) = listing.splits[split]
+    assert list(listing.splits) == [split]
+    assert (file.path, file.name, listing.kind) == (address, name.rpartition("/")[2], "json")
     assert file.size == len(FILES[f"/{name}"])
-    assert "hush" not in json.dumps(found.identity)
+    assert "hush" not in json.dumps(listing.identity)
 
 
 def test_what_a_server_says_is_told_apart(server: str) -> None:
@@ -87,8 +87,8 @@ def test_a_dataset_of_a_signed_address_holds_no_trace_of_the_signature(server: s
         building.command("trace", output, "--split=train", "--shard=0", "--record=0", "--json", "--source", address),
         building.command("inspect", output, "--json"),
     ]
-    assert [each.status for each in outcomes] == [0, 0, 0, 0], outcomes
-    told = [each.out + each.err for each in outcomes]
+    assert [outcome.status for outcome in outcomes] == [0, 0, 0, 0], outcomes
+    told = [outcome.out + outcome.err for outcome in outcomes]
     files = building.files(output)
     assert any(name.startswith("train-train-") for name in files), "the name is that of the file"
     assert any(name.endswith(".parquet") for name in files)

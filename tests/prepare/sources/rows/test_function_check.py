@@ -27,11 +27,15 @@ __all__ = ["folder"]
 
 
 def opened(
-    folder: Path, rows: pa.Table | Sequence[Mapping[str, Any]], found: Sequence[UserFunction], *, group_rows: int = 100
+    folder: Path,
+    rows: pa.Table | Sequence[Mapping[str, Any]],
+    functions: Sequence[UserFunction],
+    *,
+    group_rows: int = 100,
 ) -> tuple[SplitSource, Columns]:
     """Return the split `train` with these rows after the functions, and its columns."""
     stored = store(folder, group_rows=group_rows, train=rows)
-    behind = changed(stored, found)
+    behind = changed(stored, functions)
     return behind.chosen(SourceConfig(dataset="data"))["train"], behind.columns["train"]
 
 
@@ -51,9 +55,9 @@ class TestReading:
         self, tmp_path_factory: pytest.TempPathFactory, keep: list[bool], cuts: list[int], group_rows: int
     ) -> None:
         write(UPPER + "def kept(t): return t['keep']\n")
-        found = find(("filter", "clean:kept"), ("map", "clean:upper"))
+        functions = find(("filter", "clean:kept"), ("map", "clean:upper"))
         rows = [{"text": f"row {index}", "keep": value} for index, value in enumerate(keep)]
-        split, _ = opened(tmp_path_factory.mktemp("rows"), rows, found, group_rows=group_rows)
+        split, _ = opened(tmp_path_factory.mktemp("rows"), rows, functions, group_rows=group_rows)
         edges = sorted({0, len(keep), *(cut for cut in cuts if cut < len(keep))})
         batches = rows_of(split, ["text"], list(itertools.pairwise(edges)))
         texts = [text for batch in batches for text in batch.column("text").to_pylist()]
@@ -119,24 +123,24 @@ class TestClasses:
     def test_of_values_that_a_map_changes_they_are_unknown(
         self, folder: Path, body: str, names: list[str] | None
     ) -> None:
-        found = changed(classes(folder), [one("map", body)])
-        assert found.columns["train"]["label"].classes == (names and tuple(names))
+        stored = changed(classes(folder), [one("map", body)])
+        assert stored.columns["train"]["label"].classes == (names and tuple(names))
 
     def test_a_split_that_nobody_asks_for_need_not_suit(self, folder: Path, caplog: pytest.LogCaptureFixture) -> None:
-        stored, found = classes(folder), [one("filter", "return pc.equal(t['label'], 1)")]
-        assert changed(stored, found).readers.keys() == {"train"}
+        stored, functions = classes(folder), [one("filter", "return pc.equal(t['label'], 1)")]
+        assert changed(stored, functions).readers.keys() == {"train"}
         assert "'test', which is not requested" in caplog.text
         with refused(SourceError, "raised KeyError", "of split 'test'"):
-            changed(stored, found, requested=("train", "test"))
+            changed(stored, functions, requested=("train", "test"))
 
     def test_string_labels_are_named_by_what_a_map_gives_and_a_filter_leaves(self, folder: Path) -> None:
         body = "def named(t): return t.append_column('name', pc.if_else(pc.equal(t['n'], 1), 'odd', 'even'))\n"
         write(f"{HEAD}{body}def odd(t): return pc.equal(t['n'], 1)\n")
         stored, steps = store(folder, train=[{"n": n % 2} for n in range(20)]), find(("map", "clean:named"))
         for left, names in (((), ("even", "odd")), (find(("filter", "clean:odd")), ("odd",))):
-            found = changed(stored, [*steps, *left])
-            splits = found.chosen(SourceConfig(dataset="data"))
-            source = Source(splits=splits, all_splits=splits, columns=found.columns, identity={})
+            behind = changed(stored, [*steps, *left])
+            splits = behind.chosen(SourceConfig(dataset="data"))
+            source = Source(splits=splits, all_splits=splits, columns=behind.columns, identity={})
             assert labels.with_names(LabelPlan(column="name", kind="string"), source=source).names == names
 
 

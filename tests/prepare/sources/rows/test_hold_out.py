@@ -56,48 +56,48 @@ def numbers(split: SplitSource) -> list[int]:
 
 def counted(split: SplitSource) -> dict[str, int]:
     """The rows of a split by what becomes of them."""
-    found: collections.Counter[str] = collections.Counter()
+    rows: collections.Counter[str] = collections.Counter()
     for batch in rows_of(split, ["text"]):
         on_purpose, unusable = split_reasons(reasons := validate(batch, PLAN))
-        found.update(on_purpose)
-        found.update([str(reasons[index]) for index in unusable])
-        found["used"] += int((reasons == "").sum())
-    return dict(found)
+        rows.update(on_purpose)
+        rows.update([str(reasons[index]) for index in unusable])
+        rows["used"] += int((reasons == "").sum())
+    return dict(rows)
 
 
 class TestSides:
     """Every row is in one of the splits, and in the ledgers of all."""
 
     def test_each_row_is_in_one_split_and_about_so_many_are_held_out(self, folder: Path) -> None:
-        found = divided(folder, "validation=10%")
-        train, validation = numbers(found["train"]), numbers(found["validation"])
+        splits = divided(folder, "validation=10%")
+        train, validation = numbers(splits["train"]), numbers(splits["validation"])
         assert sorted(train + validation) == list(range(2000))
         assert 150 < len(validation) < 250
-        assert list(found) == ["train", "validation"]
+        assert list(splits) == ["train", "validation"]
 
     def test_rows_of_one_group_never_part(self, folder: Path) -> None:
         rows = [{"text": f"text {index}", "n": index, "user": index % 40 or None} for index in range(2000)]
-        found = divided(folder, "validation=25%", "test=0.25", rows=rows, by="user")
-        sides = [{number % 40 for number in numbers(split)} for split in found.values()]
+        splits = divided(folder, "validation=25%", "test=0.25", rows=rows, by="user")
+        sides = [{number % 40 for number in numbers(split)} for split in splits.values()]
         assert sum(map(len, sides)) == 40
         assert all(len(side) > 2 for side in sides)
         assert 0 in sides[0], "rows without a group stay"
 
     def test_the_seed_decides_which(self, folder: Path) -> None:
-        found = [numbers(divided(folder, "validation=10%", seed=seed)["validation"]) for seed in (0, 1, 10**30)]
-        assert len({tuple(each) for each in found}) == 3
+        held = [numbers(divided(folder, "validation=10%", seed=seed)["validation"]) for seed in (0, 1, 10**30)]
+        assert len({tuple(rows) for rows in held}) == 3
         expected = 2000 * 0.1 * 0.1
-        assert len(set(found[0]) & set(found[1])) < 3 * expected
+        assert len(set(held[0]) & set(held[1])) < 3 * expected
 
     def test_slices_are_kept_and_names_are_those_of_the_output(self, folder: Path) -> None:
-        found = divided(folder, "v=a:20%", splits=("a=train[:500]", "b=train[500:600]"))
-        assert {name: (split.name, split.source_split, split.ranges) for name, split in found.items()} == {
+        splits = divided(folder, "v=a:20%", splits=("a=train[:500]", "b=train[500:600]"))
+        assert {name: (split.name, split.source_split, split.ranges) for name, split in splits.items()} == {
             "a": ("a", "train", ((0, 500),)),
             "b": ("b", "train", ((500, 600),)),
             "v": ("v", "train", ((0, 500),)),
         }
-        assert sorted(numbers(found["a"]) + numbers(found["v"])) == list(range(500))
-        assert numbers(found["b"]) == list(range(500, 600))
+        assert sorted(numbers(splits["a"]) + numbers(splits["v"])) == list(range(500))
+        assert numbers(splits["b"]) == list(range(500, 600))
 
     @settings(max_examples=25)
     @given(
@@ -109,8 +109,8 @@ class TestSides:
         self, tmp_path_factory: pytest.TempPathFactory, texts: list[str | None], share: int, group_rows: int
     ) -> None:
         rows = pa.table({"text": pa.array(texts, pa.string()), "n": np.arange(len(texts))})
-        found = divided(tmp_path_factory.mktemp("rows"), f"v={share}%", rows=rows, group_rows=group_rows)
-        train, held = counted(found["train"]), counted(found["v"])
+        splits = divided(tmp_path_factory.mktemp("rows"), f"v={share}%", rows=rows, group_rows=group_rows)
+        train, held = counted(splits["train"]), counted(splits["v"])
         assert sum(train.values()) == sum(held.values()) == len(texts)
         assert held["used"] == train.get("held_out", 0)
         assert held.get("not_held_out", 0) == train["used"] + train.get("text_null", 0)
@@ -121,17 +121,17 @@ class TestWithFunctions:
 
     def test_rows_are_hashed_as_they_are_used(self, folder: Path) -> None:
         write("import pyarrow as pa\ndef same(t): return t.set_column(0, 'text', pa.array(['x'] * len(t)))\n")
-        found = divided(folder, "validation=30%", function=("map", "clean:same"))
-        assert sorted(len(numbers(split)) for split in found.values()) == [0, 2000]
+        splits = divided(folder, "validation=30%", function=("map", "clean:same"))
+        assert sorted(len(numbers(split)) for split in splits.values()) == [0, 2000]
 
     def test_filtered_comes_first(self, folder: Path) -> None:
         write("import pyarrow.compute as pc\ndef even(t): return pc.equal(pc.bit_wise_and(t['n'], 1), 0)\n")
-        found = divided(folder, "validation=30%", function=("filter", "clean:even"))
-        train, held = counted(found["train"]), counted(found["validation"])
+        splits = divided(folder, "validation=30%", function=("filter", "clean:even"))
+        train, held = counted(splits["train"]), counted(splits["validation"])
         assert (train["filtered"], held.get("filtered")) == (1000, None), "each row counts once"
         assert train["held_out"] == held["used"]
         assert held["not_held_out"] == train["used"] + train["filtered"]
-        assert found["validation"].reader.share == pytest.approx(0.15, abs=0.05)
+        assert splits["validation"].reader.share == pytest.approx(0.15, abs=0.05)
 
 
 class TestOptions:
@@ -189,11 +189,11 @@ class TestOptions:
         stored = store(folder, train=ROWS)
         chosen = stored.chosen(config)
         held = selection.resolve_hold_outs(config.hold_outs, chosen, by="user")
-        assert [each.to_json() for each in held] == [
+        assert [option.to_json() for option in held] == [
             {"split": "v", "of": "train", "hashes": [0, HASHES // 4], "by": "user"},
             {"split": "t", "of": "train", "hashes": [HASHES // 4, 3 * HASHES // 4], "by": "user"},
         ]
-        assert tuple(HoldOut.from_json(each.to_json()) for each in held) == held
+        assert tuple(HoldOut.from_json(option.to_json()) for option in held) == held
 
     def test_golden_hashes_stay_what_they_are(self, folder: Path) -> None:
         """Datasets of earlier releases must divide the same way."""
@@ -210,10 +210,10 @@ def test_a_build_by_groups_counts_each_row_once_and_can_be_repaired(tmp_path: Pa
     assert outcome.status == 0, outcome.err
     splits = building.read_manifest(out).splits
     table = {words[0]: words[1] for line in outcome.err.splitlines() if len(words := line.split()) > 5}
-    assert {name: int(table[name]) for name in splits} == {name: each.num_examples for name, each in splits.items()}
-    assert sum(each.num_examples for each in splits.values()) == 70
+    assert {name: int(table[name]) for name in splits} == {name: split.num_examples for name, split in splits.items()}
+    assert sum(split.num_examples for split in splits.values()) == 70
     assert "70 rows" in outcome.err.splitlines()[-1], "tokenized once"
-    assert all(each.num_examples % 10 == 0 for each in splits.values())
+    assert all(split.num_examples % 10 == 0 for split in splits.values())
     (out / splits["validation"].shards[0].name).unlink()
     assert building.command("verify", out, "--repair").status == 0
     missing = building.options(tmp_path / "no", hold_out="validation=0.4", hold_out_by="author")
@@ -255,18 +255,18 @@ def test_nested_values_have_it_in_any_type_any_order_of_fields_and_any_slice(val
 
 @given(values=st.lists(MESSAGES, min_size=2, max_size=12))
 def test_nested_values_are_equal_if_and_only_if_their_hashes_are(values: list[Any]) -> None:
-    found = hashes(values, NESTED)
-    for one, left in zip(values, found, strict=True):
-        for other, right in zip(values, found, strict=True):
+    numbers = hashes(values, NESTED)
+    for one, left in zip(values, numbers, strict=True):
+        for other, right in zip(values, numbers, strict=True):
             assert (one == other) == (left == right)
 
 
 def test_several_columns_are_told_apart() -> None:
     left, right = pa.array(["a", "b", "a", "ab"]), pa.array(["b", "a", "b", ""])
-    found = row_hashes([left, right], seed=1)
-    assert len(set(found.tolist())) == 3
-    assert found[0] == found[2]
-    assert found.tolist() != row_hashes([right, left], seed=1).tolist()
+    numbers = row_hashes([left, right], seed=1)
+    assert len(set(numbers.tolist())) == 3
+    assert numbers[0] == numbers[2]
+    assert numbers.tolist() != row_hashes([right, left], seed=1).tolist()
 
 
 def test_text_that_is_no_utf8_has_one_too() -> None:

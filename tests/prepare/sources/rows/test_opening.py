@@ -113,9 +113,9 @@ def test_what_travels_to_a_worker_of_a_split_is_small(tmp_path: Path) -> None:
 
 
 def located(folder: Path, splits: list[str], columns: list[str] | None) -> int:
-    found = opening.open_source(SourceConfig(dataset=str(folder)), columns=columns)
-    groups = opening.locate_rows(found, splits, folder="", inside=None, columns=columns, run=lambda *_: None)
-    return sum(each.total_rows for each in groups.values())
+    source = opening.open_source(SourceConfig(dataset=str(folder)), columns=columns)
+    groups = opening.locate_rows(source, splits, folder="", inside=None, columns=columns, run=lambda *_: None)
+    return sum(of_split.total_rows for of_split in groups.values())
 
 
 @pytest.mark.parametrize(
@@ -139,12 +139,12 @@ def test_a_parquet_file_with_other_columns_is_named_before_rows_are_read(
 
 def test_rows_are_read_from_the_copies_of_files_that_workers_cannot_read(tmp_path: Path) -> None:
     files = [stored.parquet(tmp_path / f"train-{n}.parquet", pa.table({"text": TEXTS[n::2]})) for n in (0, 1)]
-    found = opening.open_source(SourceConfig(dataset=str(tmp_path)), columns=None)
+    source = opening.open_source(SourceConfig(dataset=str(tmp_path)), columns=None)
     copies = access.relay(files[:1], folder=str(tmp_path / "rows"), addresses={})
-    found = dataclasses.replace(found, copies=copies)
-    groups = opening.locate_rows(found, ["train"], folder="", inside=None, columns=None, run=lambda *_: None)["train"]
+    source = dataclasses.replace(source, copies=copies)
+    groups = opening.locate_rows(source, ["train"], folder="", inside=None, columns=None, run=lambda *_: None)["train"]
     Path(files[0].path).unlink()
-    read = RowReader(split="train", types=found.types("train")).read(groups.pieces([(0, 30)]), ["text"])
+    read = RowReader(split="train", types=source.types("train")).read(groups.pieces([(0, 30)]), ["text"])
     assert [text for _, batch in read for text in batch.column(0).to_pylist()] == TEXTS[0::2] + TEXTS[1::2]
 
 
@@ -154,20 +154,20 @@ def choose(lengths: Mapping[str, int], *splits: str, limit: int | None = None) -
 
 class TestSlices:
     def test_without_options_every_split_that_has_rows(self) -> None:
-        found = choose({"train": 30, "empty": 0, "my-split.v2": 5})
-        assert found == {"train": ("train", ((0, 30),)), "my-split.v2": ("my-split.v2", ((0, 5),))}
+        chosen = choose({"train": 30, "empty": 0, "my-split.v2": 5})
+        assert chosen == {"train": ("train", ((0, 30),)), "my-split.v2": ("my-split.v2", ((0, 5),))}
 
     def test_joined_slices_keep_their_order(self) -> None:
-        found = choose({"train": 1000}, "train[90%:]+train[:10%]")
-        assert found == {"train": ("train", ((900, 1000), (0, 100)))}
+        chosen = choose({"train": 1000}, "train[90%:]+train[:10%]")
+        assert chosen == {"train": ("train", ((900, 1000), (0, 100)))}
 
     def test_a_slice_under_a_name_of_its_own(self) -> None:
-        found = choose({"train": 1000}, "validation=train[:1%]", "train=train[1%:]")
-        assert found == {"validation": ("train", ((0, 10),)), "train": ("train", ((10, 1000),))}
+        chosen = choose({"train": 1000}, "validation=train[:1%]", "train=train[1%:]")
+        assert chosen == {"validation": ("train", ((0, 10),)), "train": ("train", ((10, 1000),))}
 
     def test_a_limit_is_of_each_split(self) -> None:
-        found = choose({"train": 30, "test": 2}, "train[5:7]+train[1:3]", "a=train[10:]", "test", limit=3)
-        assert [ranges for _, ranges in found.values()] == [((5, 7), (1, 2)), ((10, 13),), ((0, 2),)]
+        chosen = choose({"train": 30, "test": 2}, "train[5:7]+train[1:3]", "a=train[10:]", "test", limit=3)
+        assert [ranges for _, ranges in chosen.values()] == [((5, 7), (1, 2)), ((10, 13),), ((0, 2),)]
 
     def test_rows_in_two_splits_are_counted(self, caplog: pytest.LogCaptureFixture) -> None:
         assert len(choose({"train": 30}, "a=train[:5]+train[7:9]", "b=train[4:8]")) == 2

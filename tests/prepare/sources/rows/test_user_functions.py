@@ -71,16 +71,16 @@ class TestFinding:
         assert caught.value.remedy == "choose among first, second"
 
     @pytest.mark.parametrize(
-        ("text", "said"),
+        ("text", "words"),
         [
             ("def f(:\n", "SyntaxError"),
             ("\nimport nothing_of_this_name\n", "No module named 'nothing_of_this_name' (line 2 of clean.py)"),
             ("import sys\nsys.exit(3)\n", "SystemExit: 3"),
         ],
     )
-    def test_a_module_that_cannot_be_executed(self, text: str, said: str) -> None:
+    def test_a_module_that_cannot_be_executed(self, text: str, words: str) -> None:
         path = write(text)
-        with refused(ConfigError, f"{path.absolute()} cannot be executed", said):
+        with refused(ConfigError, f"{path.absolute()} cannot be executed", words):
             find(("map", "clean:f"))
 
 
@@ -110,12 +110,12 @@ class TestPinning:
 
     def test_stored_functions_come_back(self) -> None:
         write(UPPER + LONG)
-        found = find(("map", "clean:upper"), ("filter", "clean:long"))
-        stored = json.loads(json.dumps([dataclasses.asdict(function) for function in found]))
+        functions = find(("map", "clean:upper"), ("filter", "clean:long"))
+        stored = json.loads(json.dumps([dataclasses.asdict(function) for function in functions]))
         again = user_functions.restore(
-            stored, expected=[function.identity() for function in found], where="source.json"
+            stored, expected=[function.identity() for function in functions], where="source.json"
         )
-        assert again == found
+        assert again == functions
 
     @pytest.mark.parametrize("damage", [[], None, 3, [{}], [3], "source", "spec"])
     def test_stored_functions_that_are_not_those_of_the_manifest(self, damage: Any) -> None:
@@ -141,7 +141,7 @@ class TestCalling:
         assert run(one("filter", f"return {mask}")).tolist() == [True, False, True, False]
 
     @pytest.mark.parametrize(
-        ("kind", "body", "said"),
+        ("kind", "body", "words"),
         [
             ("map", "return t.slice(1)", "returned 3 rows for rows 0 to 3 of split 'train', expected 4"),
             ("map", "return None", "returned an object of type NoneType"),
@@ -154,15 +154,15 @@ class TestCalling:
             ("filter", "return np.ones(3, bool)", "returned 3 rows for rows 0 to 3 of split 'train', expected 4"),
         ],
     )
-    def test_something_else_is_refused(self, kind: FunctionKind, body: str, said: str) -> None:
-        with refused(SourceError, f"--{kind} clean:f", said):
+    def test_something_else_is_refused(self, kind: FunctionKind, body: str, words: str) -> None:
+        with refused(SourceError, f"--{kind} clean:f", words):
             run(one(kind, body))
 
     @pytest.mark.parametrize("kind", KINDS)
     def test_what_a_function_raises_is_said_with_the_rows_and_the_line(self, kind: FunctionKind) -> None:
         function = one(kind, "return t['nothing']")
-        said = (f"--{kind} clean:f raised KeyError", "nothing", "rows 0 to 3", "(line 5 of clean.py)")
-        with refused(SourceError, *said):
+        words = (f"--{kind} clean:f raised KeyError", "nothing", "rows 0 to 3", "(line 5 of clean.py)")
+        with refused(SourceError, *words):
             run(function)
 
     def test_a_function_is_never_called_without_rows(self) -> None:
@@ -183,8 +183,8 @@ def is_short(table: pa.Table) -> pa.Array:
 
 
 def test_a_function_of_a_module_is_named() -> None:
-    found = user_functions.option_of("filter", is_short)
-    assert (found.spec, found.source) == ("tests.prepare.sources.rows.test_user_functions:is_short", None)
+    option = user_functions.option_of("filter", is_short)
+    assert (option.spec, option.source) == ("tests.prepare.sources.rows.test_user_functions:is_short", None)
 
 
 @pytest.mark.slow
