@@ -23,10 +23,7 @@ def test_length_counts_characters() -> None:
 
 
 def test_language_keeps_one_language() -> None:
-    english, german = (
-        "This is a sentence about the weather in the north.",
-        "Das ist ein Satz über das Wetter im Norden.",
-    )
+    english, german = "This is a sentence about the weather.", "Das ist ein Satz über das Wetter im Norden."
     assert kept("language", english, german, "", arguments=("de",)) == [False, True, False]
 
 
@@ -46,9 +43,7 @@ def test_addresses_are_masked_and_other_numbers_stay() -> None:
         *(("203.0.113.0", "203.0.113.255"), ("240.0.0.0", "255.255.255.255")),
     ],
 )
-def test_addresses_at_the_borders_of_private_networks_stay_and_their_neighbours_are_masked(
-    first: str, last: str
-) -> None:
+def test_addresses_at_borders_of_private_networks_stay_and_their_neighbours_are_masked(first: str, last: str) -> None:
     low, high = int(ipaddress.ip_address(first)), int(ipaddress.ip_address(last))
     inside = [first, last]
     outside = [str(ipaddress.ip_address(at)) for at in (low - 1, high + 1) if 0 <= at < 1 << 32]

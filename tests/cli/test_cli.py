@@ -195,9 +195,7 @@ class TestOptions:
 
     def test_defaults_are_these(self) -> None:
         parameters = commands.main.commands["build"].make_context("build", ["x", "--tokenizer=t", "--output=o"]).params
-        nonempty = {
-            name: value for name, value in parameters.items() if value not in (None, (), "", False, ("x",), "t", "o")
-        }
+        nonempty = {name: value for name, value in parameters.items() if value and value not in (("x",), "t", "o")}
         defaults = {"decontaminate_words": 13, "long_documents": "split", "fim_spm_rate": 0.5, "layout": "pad"}
         defaults |= {"truncation": "longest_first", "remainder": "pad", "special_tokens": "eos", "shard_size": "100MB"}
         assert nonempty == {**defaults, "compression": "none", "shuffle": True, "engine": "auto", "resume": True}
@@ -222,10 +220,7 @@ class TestOptions:
 
     @pytest.mark.parametrize("name", sorted(OPTIONS))
     def test_required_options_come_first(self, name: str) -> None:
-        """Of the options of a command, in the order of its help."""
-        options = [
-            parameter for parameter in commands.main.commands[name].params if isinstance(parameter, click.Option)
-        ]
+        options = [option for option in commands.main.commands[name].params if isinstance(option, click.Option)]
         required = [option.required for option in options]
         assert required == sorted(required, reverse=True)
 
@@ -234,8 +229,6 @@ class TestOptions:
 
 
 class TestDoctor:
-    """Is a place ready for a dataset, or a dataset for a TPU?"""
-
     @pytest.mark.slow
     def test_a_local_dataset_is_nothing_for_the_host_of_a_tpu_node(self) -> None:
         outcome = building.command("doctor", reviews(), "--tpu", "node", "--global-batch-size", 32)
@@ -266,8 +259,6 @@ class TestDoctor:
 
 
 class TestJson:
-    """What programs read: one JSON document on stdout, whatever people see on stderr."""
-
     def test_build_says_what_it_made(self, tmp_path: Path) -> None:
         outcome = building.command("build", REVIEWS, "--json", *building.options(tmp_path, label_column="label"))
         summary = json.loads(outcome.out)
@@ -300,9 +291,7 @@ class TestBadInput:
             ({"layout": "concat", "special_tokens": "bos-eos"}, 1, "a BOS token, but this tok", "--special-tokens eos"),
         ],
     )
-    def test_a_wrong_option_is_named(
-        self, tmp_path: Path, changes: dict[str, object], status: int, cause: str, remedy: str
-    ) -> None:
+    def test_a_wrong_option_is_named(self, tmp_path: Path, changes: Any, status: int, cause: str, remedy: str) -> None:
         outcome = build(tmp_path / "out", **changes)
         assert outcome.status == status
         assert cause in outcome.error[0]
@@ -328,8 +317,6 @@ class TestBadInput:
 
 
 class TestBadOutput:
-    """Where nothing can be written, nothing is left behind, and the reason is given."""
-
     @pytest.mark.parametrize(
         ("output", "cause", "remedy"),
         [
@@ -409,7 +396,6 @@ BUILD_INTERRUPTED = ("interrupted before the dataset was complete", f"{AGAIN}; f
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A dataset that takes a second: the reviews, five times."""
     folder = tmp_path_factory.mktemp("large") / "reviews"
     folder.mkdir()
     (folder / "train.jsonl").write_bytes((REVIEWS / "train.jsonl").read_bytes() * 5)
@@ -464,11 +450,7 @@ SECRET_PLACE = "https://me:hush@host/file.parquet?X-Goog-Signature=hush"
 def test_an_unknown_error_is_two_lines_without_secrets(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = RuntimeError(f"no\x1b[2J way to open {SECRET_PLACE}")
     launched = ("launcher.open_request", "estimate.estimate", "doctor.diagnose", "tokenizer_launcher.train_tokenizer")
-    for where in (
-        *(f"launch.{name}" for name in launched),
-        "dataset.own_files.require_manifest",
-        "report.report.of_dataset",
-    ):
+    for where in (*map("launch.{}".format, launched), "dataset.own_files.require_manifest", "report.report.of_dataset"):
         monkeypatch.setattr(f"pipelines.prepare.{where}", seams.raising(wrong))
     arguments = {
         "build": ["D", "--tokenizer=t", "--output=o"],

@@ -42,9 +42,7 @@ main()
 """
 
 
-@pytest.mark.parametrize(
-    ("end", "status"), [("return", 0), ("error", 1), ("memory", 1), ("signal", 128 + signal.SIGTERM)]
-)
+@pytest.mark.parametrize(("end", "status"), [("return", 0), ("error", 1), ("memory", 1), ("signal", 143)])
 def test_no_temporary_files_stay_and_too_little_memory_has_its_remedy(tmp_path: Path, end: str, status: int) -> None:
     ended = subprocess.run(
         [sys.executable, "-c", PROGRAM, "run", end], env={**os.environ, "TMPDIR": str(tmp_path)}, capture_output=True
@@ -55,8 +53,6 @@ def test_no_temporary_files_stay_and_too_little_memory_has_its_remedy(tmp_path: 
 
 
 class Finalized:
-    """Runs a function when it is deleted."""
-
     def __init__(self, function: Callable[[], None]) -> None:
         self._function = function
 

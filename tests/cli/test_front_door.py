@@ -15,7 +15,6 @@ from tests.support import processes
 
 
 def run(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run Python with a folder that comes first on its path."""
     path = f"{folder}:{processes.REPOSITORY}"
     return processes.run([sys.executable, *arguments], cwd=folder, env={**processes.environment(), "PYTHONPATH": path})
 

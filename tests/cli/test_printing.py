@@ -70,10 +70,8 @@ def test_at_80_columns_no_table_cuts_or_breaks_what_one_needs(monkeypatch: pytes
     rows = dict.fromkeys(("rows", "rows_filtered", "rows_in_other_splits", "rows_rejected"), 9_999_999)
     big = {**rows, "num_tokens": 987_654_321_000, "shards": 12_345, "num_bytes": 999_900_000_000}
     percentiles = dict.fromkeys((5, 25, 50, 75, 95, 99, 100), 131_072)
-    estimate = _estimate(
-        **big, split="validation", seconds=12345.6, layouts=tuple(costs), token_percentiles=percentiles
-    )
-    told = printed(printing.estimates, [estimate], free=None)
+    row = _estimate(**big, split="validation", seconds=12345.6, layouts=tuple(costs), token_percentiles=percentiles)
+    told = printed(printing.estimates, [row], free=None)
     assert max(map(len, told.splitlines())) <= 80
     for text in ("validation", "9,999,999", "987.7 G", "999.9 GB", "rejected", "tokens cut", "buckets "):
         assert text in told
@@ -122,7 +120,6 @@ def test_the_summary_counts_what_was_made(tmp_path: Path) -> None:
 
 
 def on_a_terminal(arguments: list[str]) -> tuple[int, str]:
-    """Run a process with a terminal as stderr. Return its status and its output there."""
     ours, theirs = pty.openpty()
     environment = {**building.environment(), "TERM": "xterm", "COLUMNS": "100"}
     with subprocess.Popen(arguments, stdout=theirs, stderr=theirs, stdin=theirs, env=environment) as process:
@@ -195,6 +192,7 @@ def test_traced_rows_are_shown_whatever_is_in_them(name: str, text: str, file: s
 
 
 @pytest.mark.slow
+@settings(max_examples=20)
 @given(NASTY, NASTY, NASTY)
 def test_a_manifest_is_shown_whatever_its_names_are(split: str, label: str, reason: str) -> None:
     made = building.read_manifest(reviews())

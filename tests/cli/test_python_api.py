@@ -26,7 +26,9 @@ def test_a_build_makes_what_the_command_makes_and_reports_it(tmp_path: Path, cap
     assert building.files(tmp_path / "out").items() >= building.shard_bytes(reviews()).items()
     assert (made.shards_made, made.shards_kept) == (4, 0)
     # As notebooks show it, without empty columns.
-    for shown in (made, plan(REVIEWS, tokenizer=building.tokenizer(), **SMALL), inspect(tmp_path / "out")):
+    planned = plan(REVIEWS, tokenizer=building.tokenizer(), **SMALL)
+    assert [split.rows for split in planned.splits] == [320, 80]
+    for shown in (made, planned, inspect(tmp_path / "out")):
         table = shown._repr_html_()
         assert all(words in table for words in ("<td>train</td><td>320</td>", "<th>bytes</th>"))
         assert not any(words in table for words in ("rejected", "np."))
@@ -55,11 +57,6 @@ def test_the_callers_logging_is_left_alone(tmp_path: Path, monkeypatch: pytest.M
 def test_a_dataset_must_be_given() -> None:
     with pytest.raises(ConfigError, match="no dataset"):
         build(output="out", tokenizer="t")
-
-
-def test_a_plan_says_what_the_build_makes(tmp_path: Path) -> None:
-    planned = plan(REVIEWS, tokenizer=building.tokenizer(), **SMALL)
-    assert [split.rows for split in planned.splits] == [320, 80]
 
 
 def test_rows_are_decoded(tmp_path: Path) -> None:

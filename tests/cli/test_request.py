@@ -61,9 +61,7 @@ def test_names_are_unique_and_every_option_has_a_group_and_a_text() -> None:
 
 
 def test_what_is_not_declared_is_no_option() -> None:
-    assert {option.field for option in declared(PrepareConfig)}.isdisjoint(
-        {"source", "tokenizer", "output", "beam_args"}
-    )
+    assert {o.field for o in declared(PrepareConfig)}.isdisjoint({"source", "tokenizer", "output", "beam_args"})
     assert {option.name for option in declared(LayoutConfig)} > {"layout", "max_length"}
 
 

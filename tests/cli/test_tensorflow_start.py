@@ -37,7 +37,6 @@ os.write(2, b"after\\n")
 def started(
     folder: Path, *, stand_in: str = STAND_IN, before: str = "", verbose: bool = False, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """Start a fresh process that loads the fake TensorFlow."""
     (folder / "tensorflow.py").write_text(stand_in)
     environment = {**building.environment(), "TF_CPP_MIN_LOG_LEVEL": "2", **environment}
     environment["PYTHONPATH"] = f"{folder}:{building.REPOSITORY}"

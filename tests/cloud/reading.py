@@ -38,22 +38,17 @@ def _digest(element: dict[str, tf.Tensor]) -> str:
 
 
 def batches(root: str) -> dict[str, list[str]]:
-    """Training from its beginning and as a host among two; evaluation."""
+    """Training from its beginning, from a step on, and as a host among two; evaluation."""
     data = reader.open(root)
     context = tf.distribute.InputContext(num_input_pipelines=2, input_pipeline_id=1, num_replicas_in_sync=2)
     host = data.input_fn("train", global_batch_size=BATCH, seed=7)(context)
-    whole = data.dataset("train", global_batch_size=BATCH, seed=7)
+    whole, rest = (data.dataset("train", global_batch_size=BATCH, seed=7, start_step=step) for step in (0, START))
     return {
         "training": digests(whole.take(STEPS)),
+        "continued": digests(rest.take(STEPS - START)),
         "training of one host": digests(host.take(STEPS)),
         "evaluation": digests(data.dataset("validation", global_batch_size=BATCH)),
     }
-
-
-def continued_batches(root: str) -> list[str]:
-    return digests(
-        reader.open(root).dataset("train", global_batch_size=BATCH, seed=7, start_step=START).take(STEPS - START)
-    )
 
 
 def batches_in_global_order(root: str, *, steps: int) -> list[str]:
@@ -95,7 +90,6 @@ def main(bucket: str, local: str, *parts: str) -> None:
         "written": lambda: write(f"{bucket}/written"),
         "records": lambda: {"gs": records(out), "local": records(local)},
         "batches": lambda: {"gs": batches(out), "local": batches(local)},
-        "continued": lambda: continued_batches(out),
         "global": lambda: {
             name: batches_in_global_order(root, steps=4) for name, root in (("gs", out), ("local", local))
         },

@@ -31,7 +31,6 @@ def checks_of(output: str, **options: Any) -> dict[str, Check]:
 
 
 def permission_of(method: str, path: str) -> str:
-    """The permission that a request needs."""
     path, _, query = path.partition("?")
     if "/upload/" in path:
         return "storage.objects.create"

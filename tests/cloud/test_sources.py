@@ -104,9 +104,7 @@ def test_what_is_below_an_address_takes_no_request_per_file(machine: Proxy, list
     assert {split: [file.path for file in files] for split, files in listing.splits.items()} == {
         split: [f"gs://{listed}/data/{split}/{number:03}.jsonl" for number in range(30)] for split in ("train", "test")
     }
-    assert all(
-        file.version.isdecimal() and file.size == len(ROW) for files in listing.splits.values() for file in files
-    )
+    assert all(file.version.isdecimal() and file.size == len(ROW) for some in listing.splits.values() for file in some)
     assert all(entry["mark"] for entry in listing.identity["files"])
     assert len(paths) < 12, paths
     assert not [path for path in paths if "000.jsonl" in path]

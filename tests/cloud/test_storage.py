@@ -30,7 +30,6 @@ EDGES = [0, 1, BLOCK_BYTES - 1, BLOCK_BYTES, BLOCK_BYTES + 1, 3 * BLOCK_BYTES, 3
 
 @pytest.fixture(autouse=True)
 def _small_and_quick(short_pauses: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks that are as small as they may be, and pauses that are short."""
     seams.put(monkeypatch, block_bytes=BLOCK_BYTES)
 
 
@@ -143,9 +142,8 @@ def test_small_objects_and_listings_cost_one_request(gcs: Gcs, bucket: str, monk
         assert len(running.requests) == 31
 
 
-@pytest.mark.parametrize("share", [0.1, 0.2])
-def test_faults_change_no_byte(gcs: Gcs, bucket: str, monkeypatch: pytest.MonkeyPatch, share: float) -> None:
-    faults = Faults(unavailable=share, cut_uploads=share, lost_answers=share, cut_downloads=share)
+def test_faults_change_no_byte(gcs: Gcs, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    faults = Faults(unavailable=0.2, cut_uploads=0.2, lost_answers=0.2, cut_downloads=0.2)
     with through(gcs, faults, monkeypatch) as running:
         for num_bytes in EDGES:
             path = f"gs://{bucket}/{num_bytes}"
@@ -154,8 +152,7 @@ def test_faults_change_no_byte(gcs: Gcs, bucket: str, monkeypatch: pytest.Monkey
                 assert stream.read() == content_of(num_bytes)
             assert storage.read_bytes(path) == content_of(num_bytes)
         assert storage.sizes(f"gs://{bucket}") == {str(num_bytes): num_bytes for num_bytes in EDGES}
-        counts = running.counts
-        assert sum(counts[fault] for fault in ("unavailable", "cut_uploads", "lost_answers", "cut_downloads")) > 2
+        assert all(running.counts[fault] for fault in ("unavailable", "cut_uploads", "lost_answers", "cut_downloads"))
     assert gcs.objects(bucket) == {str(num_bytes): content_of(num_bytes) for num_bytes in EDGES}
 
 

@@ -75,7 +75,7 @@ def read(
 
 @pytest.fixture(scope="module")
 def seen(gcs: Gcs, bucket: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    parts = ["written", "records", "batches", "continued", "a global batch", "refusals", "missing"]
+    parts = ["written", "records", "batches", "a global batch", "refusals", "missing"]
     return read(gcs.endpoint, bucket, tmp_path_factory.mktemp("seen"), parts=parts)
 
 
@@ -84,9 +84,7 @@ def faulty(gcs: Gcs, bucket: str, tmp_path_factory: pytest.TempPathFactory) -> d
     """The report with injected faults and exact ranges in TensorFlow, and its output."""
     faults = Faults(unavailable=0.1, cut_downloads=0.25, cut_uploads=0.5)
     parts, exact = ["written", "records", "global"], {global_order.GCS_BLOCK_SIZE: "0"}
-    report = read(
-        gcs.endpoint, bucket, tmp_path_factory.mktemp("faulty"), parts=parts, faults=faults, environment=exact
-    )
+    report = read(gcs.endpoint, bucket, tmp_path_factory.mktemp("bad"), parts=parts, faults=faults, environment=exact)
     return {**report, "arrived": gcs.read(bucket, "written")}
 
 
@@ -115,7 +113,7 @@ class TestReader:
 
     def test_training_continues_with_the_batches_that_would_have_come(self, seen: dict[str, Any]) -> None:
         expected = seen["batches"]["local"]["training"][reading.START :]
-        assert seen["continued"] == expected
+        assert seen["batches"]["gs"]["continued"] == expected
 
     def test_the_global_order_asks_for_blocks_by_default(self, seen: dict[str, Any], faulty: dict[str, Any]) -> None:
         """Remove `ask_for_exact_ranges` and the warning once TensorFlow requests exact ranges by default."""
@@ -128,13 +126,9 @@ class TestReader:
         assert global_order.GCS_BLOCK_SIZE in warned
         assert max(seen["sizes"]) == 64 << 20
 
-    def test_a_missing_shard_is_named_at_open(self, seen: dict[str, Any], bucket: str) -> None:
+    def test_a_missing_shard_or_dataset_is_named_at_open(self, seen: dict[str, Any], bucket: str) -> None:
         assert f"gs://{bucket}/missing: shard {TRAIN} of split 'train' is missing" in seen["refusals"]["missing"]
-
-    def test_without_fsspec_sizes_are_not_asked_for(self, seen: dict[str, Any]) -> None:
-        assert seen["refusals"]["short"] == "nothing"
-
-    def test_a_folder_without_dataset_is_named_at_open(self, seen: dict[str, Any], bucket: str) -> None:
+        assert seen["refusals"]["short"] == "nothing", "without fsspec sizes are not asked for"
         assert f"gs://{bucket}/absent/manifest.json: no such file, expected the manifest" in seen["refusals"]["absent"]
 
     def test_it_needs_nothing_of_what_wrote_the_bucket(self, seen: dict[str, Any]) -> None:

@@ -44,7 +44,6 @@ class Ran:
 
 @pytest.fixture(scope="module")
 def ran(gcs: Gcs, tmp_path_factory: pytest.TempPathFactory) -> Ran:
-    """A training run that ends early and goes on, `predict` and `export`, each run twice into the same place."""
     folder, bucket = tmp_path_factory.mktemp("trained"), gcs.bucket()
     there = f"gs://{bucket}"
     for name, content in building.files(training.data()).items():

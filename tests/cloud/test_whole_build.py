@@ -60,9 +60,7 @@ def test_a_dataset_in_a_bucket_is_verified_shown_and_traced_like_a_local_one(gcs
     trace = ("--split", "train", "--shard", 1, "--record", 2)
     named = (*trace, "--source", building.REVIEWS)
     for command, *words in (["verify"], ["inspect"], ["trace", *trace], ["trace", *named]):
-        there, here = (
-            done(building.command(command, root, *words, "--json")) for root in (f"gs://{bucket}/out", local)
-        )
+        there, here = (done(building.command(command, at, *words, "--json")) for at in (f"gs://{bucket}/out", local))
         assert there.out == here.out
 
 
@@ -134,11 +132,9 @@ def test_a_bucket_gets_the_files_of_a_local_append(gcs: Gcs, bucket: str, tmp_pa
 
 
 @pytest.mark.slow
-def test_a_bucket_gets_the_files_of_a_local_build_and_of_a_local_export(gcs: Gcs, bucket: str, tmp_path: Path) -> None:
-    options = building.options(f"gs://{bucket}/reviews", label_column="label")
-    assert building.command("build", building.REVIEWS, *options).status == 0
-    assert gcs.objects(bucket, "reviews/") == building.files(building.reviews())
-    command = ["export", f"gs://{bucket}/reviews", "--to", "parquet", "--output", f"gs://{bucket}/out", "--workers", 1]
+def test_a_bucket_gets_the_files_of_a_local_export(gcs: Gcs, bucket: str, tmp_path: Path) -> None:
+    copy_reviews(gcs, bucket)
+    command = ["export", f"gs://{bucket}/out", "--to", "parquet", "--output", f"gs://{bucket}/exported", "--workers", 1]
     made, real = [], exporting.export_shard
 
     def stop_at_second(task: exporting.ExportTask, progress: Progress) -> dict[str, int]:
@@ -152,9 +148,9 @@ def test_a_bucket_gets_the_files_of_a_local_build_and_of_a_local_export(gcs: Gcs
         assert building.command(*command).error[0] == "stopped"
     outcome = building.command(*command)
     assert "3 shards exported, 1 kept" in outcome.err, outcome.err
-    assert building.command("verify", f"gs://{bucket}/out").status == 0
+    assert building.command("verify", f"gs://{bucket}/exported").status == 0
     assert building.command("export", building.reviews(), "--to", "parquet", "--output", tmp_path / "out").status == 0
-    assert gcs.objects(bucket, "out/") == building.files(tmp_path / "out")
+    assert gcs.objects(bucket, "exported/") == building.files(tmp_path / "out")
 
 
 @pytest.mark.slow

@@ -90,7 +90,6 @@ class Change(NamedTuple):
 
 @pytest.fixture(scope="module")
 def roots(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A copy of each dataset."""
     copies = {}
     for name, changes in BUILDS.items():
         root = tmp_path_factory.mktemp(name) / "here" / "out"
@@ -172,7 +171,6 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def parser_of(file: str, folder: Path) -> Callable[[bytes], object]:
-    """What reads a file of that name."""
     parsers: dict[str, Callable[[bytes], object]] = {
         "manifest.json": lambda text: manifest.parse(text, place=file),
         "receipt": receipt_of,
@@ -216,7 +214,6 @@ def test_every_command_does_its_work_or_refuses_to(roots: dict[str, Path], comma
 
 
 def attempt(command: str, root: Path, change: Change) -> None:
-    """Runs a command on a dataset with a change, and then takes the change back."""
     around = root.parents[1]
     (around / "x").write_bytes(b"outside")
     kept = shutil.copytree(root, around / "kept", dirs_exist_ok=True)

@@ -32,8 +32,6 @@ FETCHED = {("link", "href"), ("object", "data"), *((tag, "src") for tag in ("scr
 
 
 class Page(html.parser.HTMLParser):
-    """The links, anchors and fetched addresses of a page."""
-
     def __init__(self, text: str) -> None:
         super().__init__()
         self.links: list[str] = []
@@ -115,9 +113,7 @@ def test_the_api_pages_have_every_public_name(built: Mapping[str, Page]) -> None
         ends = {anchor.rpartition(".")[2] for anchor in anchors if anchor.startswith(f"tfrecord_io.{module}.")}
         assert documented
         # Names that a module only re-exports appear on their own module's page.
-        assert [
-            n for n, value in documented.items() if n not in ends and f"{value.__module__}.{n}" not in anchors
-        ] == []
+        assert [n for n, item in documented.items() if n not in ends and f"{item.__module__}.{n}" not in anchors] == []
 
 
 def test_every_document_is_in_the_navigation() -> None:

@@ -30,7 +30,6 @@ def load_tokenizer(folder: Path) -> Any:
 
 
 def expected_reviews(split: str) -> dict[str, np.ndarray]:
-    """What `transformers` makes of whole columns."""
     rows = source_rows(split)
     tokenizer = load_tokenizer(building.tokenizer())
     texts = [row["text"] for row in rows]
@@ -73,9 +72,7 @@ def test_tensorflow_parses_the_shards_by_the_manifest_alone(compression: str) ->
     root = reviews(compression=compression, no_shuffle=True)
     facts = read_manifest(root)
     dtypes = {"int64": tf.int64, "float32": tf.float32}
-    spec = {
-        feature.name: tf.io.FixedLenFeature(feature.shape, dtypes[feature.dtype]) for feature in facts.schema.features
-    }
+    spec = {item.name: tf.io.FixedLenFeature(item.shape, dtypes[item.dtype]) for item in facts.schema.features}
     paths = [str(root / shard.name) for shard in facts.splits["train"].shards]
     records = tf.data.TFRecordDataset(paths, compression_type="GZIP" if compression == "gzip" else "")
     (parsed,) = records.batch(1000).map(lambda batch: tf.io.parse_example(batch, spec)).as_numpy_iterator()

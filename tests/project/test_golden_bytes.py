@@ -117,9 +117,7 @@ def _digest(output: Path) -> str:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_bytes_are_those_of_this_algorithm(
-    tmp_path: Path, data: Path, tokenizers: dict[str, Path], case: str
-) -> None:
+def test_bytes_are_those_of_this_algorithm(tmp_path: Path, data: Path, tokenizers: dict[str, Path], case: str) -> None:
     options = {"shard_size": "12kB", "max_error_rate": 0.9, "kind": "wordpiece_cased", "source": "rows", **CASES[case]}
     tokenizer, source = tokenizers[options.pop("kind")], data / options.pop("source")
     arguments = building.options(tmp_path / "out", tokenizer=tokenizer, name="golden", **options)

@@ -6,13 +6,12 @@ import pytest
 
 from tests.support.sources import modules
 
-# Calls with a limit as first argument, and the minimum seconds of a pause.
+# Calls with a limit as first argument. A shorter pause, or step of a loop that looks again, is none.
 WAITS = {"join", "settimeout", "timeout", "Timer", "wait"}
-LONG_PAUSE = 10
+LEAST = {"sleep": 10, "wait": 1}
 
 
 def is_number(node: ast.AST) -> bool:
-    """Whether an expression is of numbers alone: 240, 2 * 60."""
     numbers = (ast.BinOp, ast.UnaryOp, ast.operator, ast.unaryop)
     return all(
         isinstance(part, numbers) or (isinstance(part, ast.Constant) and isinstance(part.value, int | float))
@@ -21,18 +20,12 @@ def is_number(node: ast.AST) -> bool:
 
 
 def limits_in(module: ast.Module) -> list[int]:
-    """The lines of a module that state a time limit as a number."""
     lines = []
     for node in ast.walk(module):
         if isinstance(node, ast.Call):
             name = getattr(node.func, "attr", getattr(node.func, "id", ""))
-            numbers = [argument for argument in node.args[:1] if is_number(argument)]
-            is_limit = bool(numbers) and (
-                name in WAITS or (name == "sleep" and ast.literal_eval(numbers[0]) >= LONG_PAUSE)
-            )
-            # A step of a loop that looks again is no limit: wait(0.05).
-            if is_limit and name == "wait" and ast.literal_eval(numbers[0]) < 1:
-                is_limit = False
+            first = node.args[0] if node.args and name in {*WAITS, "sleep"} and is_number(node.args[0]) else None
+            is_limit = first is not None and (name not in LEAST or ast.literal_eval(first) >= LEAST[name])
             if is_limit or any(word.arg in ("timeout", "deadline") and is_number(word.value) for word in node.keywords):
                 lines.append(node.lineno)
         elif isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None and is_number(node.value):

@@ -68,7 +68,6 @@ def in_tables(path: str) -> set[str]:
 
 
 def part(path: str, start: str, end: str) -> str:
-    """The text of a page from `start` to the next `end`."""
     match = re.search(re.escape(start) + "(.*?)" + re.escape(end), text(path), flags=re.DOTALL)
     assert match, f"{path} has no text from {start!r} to {end!r}"
     return match[1]
@@ -133,9 +132,7 @@ def test_every_column_of_a_layout_is_one_of_its_inputs() -> None:
 
 
 def test_advice_against_padding_knows_every_option_that_pack_refuses() -> None:
-    options = [
-        option for option in declared(LayoutConfig) if "pad" in option.taken_with and "pack" not in option.taken_with
-    ]
+    options = [o for o in declared(LayoutConfig) if "pad" in o.taken_with and "pack" not in o.taken_with]
     known = re.findall(r'options(?:\.get\(|\[)"(\w+)"', text(ADVICE))
     nothing_lacks(missing([option.key or option.field for option in options], {ADVICE: known}))
 
@@ -192,9 +189,7 @@ def test_every_objective_is_in_every_place() -> None:
 def test_every_task_is_in_every_place() -> None:
     places: dict[str, Iterable[str]] = {
         "config.Task": get_args(Task),
-        "docs/reference/training.md": re.findall(
-            r"^\| `([\w-]+)`", text("docs/reference/training.md"), flags=re.MULTILINE
-        ),
+        "docs/reference/training.md": re.findall(r"^\| `([\w-]+)`", text("docs/reference/training.md"), re.M),
         COMPARED: {"classify", *re.findall(r'"task": "([\w-]+)"', text(COMPARED))},
     }
     predicted = [name for name, kind in TASKS.items() if kind.predictor]

@@ -76,9 +76,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("name", ["reviews", *BUILDS])
-def test_the_manifest_of_a_build_validates_and_has_no_field_that_the_schema_does_not_name(
-    rows: Path, name: str
-) -> None:
+def test_the_manifest_of_a_build_validates_and_has_no_field_that_the_schema_lacks(rows: Path, name: str) -> None:
     root = building.reviews() if name == "reviews" else building.built(rows, **BUILDS[name])
     content = json.loads((root / manifest.FILE_NAME).read_bytes())
     schema = strict(SCHEMA)
@@ -203,7 +201,6 @@ DAMAGE = [
 
 
 def changed(content: Document, path: Place, value: Any) -> Document:
-    """`content` with another value at `path`, or without it."""
     content = copy.deepcopy(content)
     place = functools.reduce(lambda inner, key: inner[key], path[:-1], content)
     if value is GONE:

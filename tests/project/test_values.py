@@ -79,7 +79,6 @@ def _rows(name: str, values: list[Any]) -> list[dict[str, Any]]:
 
 
 def write(folder: Path, form: str, name: str) -> dict[str, Any]:
-    """Write the two rows in a format; return the options that open them."""
     values, kind = VALUES[name]
     path = folder / f"train.{form}"
     if form in ("json", "jsonl"):
@@ -127,9 +126,7 @@ def outcome(folder: Path, form: str, name: str) -> str:
     if name == "class":
         assert plan.label_names is None or [plan.label_names[row] for row in read] == ["no", "yes"]
         return "=" if read == values else str(read[0])
-    read = [
-        value.decode() if isinstance(value, bytes) and not isinstance(values[0], bytes) else value for value in read
-    ]
+    read = [item.decode() if isinstance(item, bytes) and not isinstance(values[0], bytes) else item for item in read]
     if read == values:
         return "="
     if read == [float(np.float32(value)) if isinstance(value, float) else value for value in values]:

@@ -42,7 +42,6 @@ def environment() -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A working directory with the examples alone."""
     folder = tmp_path_factory.mktemp("guide")
     shutil.copytree(REPOSITORY / "examples", folder / "examples")
     return folder
@@ -87,7 +86,7 @@ def run_script(script: str, *shorter: str, folder: Path) -> str:
 
 @pytest.fixture(scope="module")
 def masked_lm(copy: Path) -> str:
-    return run_script("examples/masked_lm/run.sh", "--steps", "30", "--warmup", "5", folder=copy)
+    return run_script("examples/masked_lm/run.sh", "--steps", "10", "--warmup", "2", folder=copy)
 
 
 @pytest.fixture(scope="module")

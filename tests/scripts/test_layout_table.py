@@ -9,7 +9,7 @@ import functools
 import re
 import shlex
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import pytest
 
@@ -17,7 +17,6 @@ from pipelines.prepare.options.layout_config import LayoutName
 from tests import building
 from tests.building import REPOSITORY
 from tfrecord_io.errors import ReaderError
-from tfrecord_io.manifest import Manifest
 
 
 @functools.cache
@@ -29,9 +28,7 @@ def rows() -> list[tuple[str, str, str]]:
         .partition("## Every layout")[2]
         .partition("\n\n`token")[0]
     )
-    cells = [
-        [cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines() if line.startswith("| `")
-    ]
+    cells = [[*map(str.strip, line.strip("|").split("|"))] for line in table.splitlines() if line.startswith("| `")]
     return [(layout, features, arguments.strip("`")) for layout, _, features, arguments in cells]
 
 
@@ -70,17 +67,8 @@ def test_the_command_makes_the_features_that_stand_beside_it(number: int) -> Non
 
 
 def objectives_and_layouts() -> list[tuple[str, str]]:
-    """(objectives, layouts) of each row of the table of objectives."""
     page = (REPOSITORY / "docs" / "how-to" / "read.md").read_text(encoding="utf-8")
     return re.findall(r"^\| (`\w+\(\)`.*?) \| .* \| (.*) \|$", page, re.M)
-
-
-def _refusal(objective: Any, manifest: Manifest) -> str:
-    try:
-        objective.bind(manifest)
-    except ReaderError as error:
-        return error.cause
-    return ""
 
 
 @pytest.mark.slow
@@ -97,7 +85,8 @@ def test_an_objective_fits_the_layouts_that_stand_beside_it(names: str, layouts:
             manifest = building.read_manifest(built(plain[layout]))
             # The tokenizers of some examples lack a token that an objective needs.
             facts = dataclasses.replace(manifest.tokenizer, mask_id=4, eos_id=3, sentinel_ids=tuple(range(5, 105)))
-            manifest = dataclasses.replace(manifest, tokenizer=facts)
-            if why := _refusal(getattr(objectives, name)(), manifest):
-                lacking[name, layout] = why
+            try:
+                getattr(objectives, name)().bind(dataclasses.replace(manifest, tokenizer=facts))
+            except ReaderError as error:
+                lacking[name, layout] = error.cause
     assert lacking == {}

@@ -33,28 +33,17 @@ PROGRAMS: dict[str, click.Command] = {"prep-tfrecords": prep_tfrecords.main, "tr
 # What readers have besides our own programs.
 COMMON = {"cp", "mkdir", "rm", "cmp", "printf"}
 # Options of Beam, of its runners and of our scripts, which pages name too.
+words_of = str.split
 FOREIGN_OPTIONS = {
-    *("--runner", "--project", "--region", "--temp_location", "--flink_master", "--parallelism", "--job_endpoint"),
-    *("--environment_type", "--environment_config", "--setup_file", "--extra_package", "--requirements_file"),
-    *(
-        "--sdk_container_image",
-        "--sdk_location",
-        "--experiments",
-        "--number_of_worker_harness_threads",
-        "--no_use_public_ips",
-    ),
-    *("--number_of_execution_retries", "--check", "--fast", "--lowest", "--upgrade", "--strict", "--outdir", "--wheel"),
-    *("--no-deps", "--repo-type", "--help", "--direct_running_mode"),
-    *("--runs", "--only", "--engine", "--strings", "--seed", "--minutes", "--any-version"),
-    *("--maxtext", "--float64", "--devices", "--long-bytes", "--beam_pipeline_options"),
-    *(
-        "--xla_gpu_deterministic_ops",
-        "--append-eod",
-        "--data-cache-path",
-        "--quick",
-        "--reset-position-ids",
-        "--reset-attention-mask",
-    ),
+    *words_of("""
+    --runner --project --region --temp_location --flink_master --parallelism --job_endpoint --environment_type
+    --environment_config --setup_file --extra_package --requirements_file --sdk_container_image --sdk_location
+    --experiments --number_of_worker_harness_threads --no_use_public_ips --number_of_execution_retries --check --fast
+    --lowest --upgrade --strict --outdir --wheel --no-deps --repo-type --help --direct_running_mode --runs --only
+    --engine --strings --seed --minutes --any-version --maxtext --float64 --devices --long-bytes
+    --beam_pipeline_options --xla_gpu_deterministic_ops --append-eod --data-cache-path --quick --reset-position-ids
+    --reset-attention-mask
+    """)
 }
 
 
@@ -63,12 +52,8 @@ def shown(page_blocks: list[Block]) -> list[Any]:
 
 
 @pytest.mark.parametrize("block", shown(SHELL))
-def test_a_block_says_what_it_needs_and_no_more(block: Block) -> None:
+def test_a_block_can_be_pasted_and_says_what_it_needs_and_no_more(block: Block) -> None:
     assert block.marked == block.needed, "the first line is `# Needs …`, with the words of tests.support.pages"
-
-
-@pytest.mark.parametrize("block", shown(SHELL))
-def test_a_block_can_be_pasted(block: Block) -> None:
     assert "…" not in block.text
     assert not block.text.startswith("$")
 
@@ -87,9 +72,7 @@ LINES = [(program, place, words) for program in PROGRAMS for place, words in lin
 
 
 @pytest.mark.parametrize(("program", "place", "words"), LINES, ids=[f"{place} {words[0]}" for _, place, words in LINES])
-def test_every_option_of_a_command_line_exists_and_takes_its_value(
-    program: str, place: str, words: tuple[str, ...]
-) -> None:
+def test_every_option_of_a_line_exists_and_takes_its_value(program: str, place: str, words: tuple[str, ...]) -> None:
     in_a_block = place in {block.place for block in SHELL}
     if words and not {"--help", "--version"} & set(words):
         parse(program, list(words), whole=in_a_block)
@@ -146,10 +129,6 @@ def test_the_examples_below_help_can_be_pasted() -> None:
 OURS = ("pipelines", "prep_tfrecords", "tfrecord_io")
 
 
-def is_run(block: Block) -> bool:
-    return not block.text.startswith("#")
-
-
 @pytest.mark.parametrize("block", shown(PYTHON))
 def test_what_python_imports_from_here_is_there(block: Block) -> None:
     for node in ast.walk(ast.parse(block.text)):
@@ -181,11 +160,15 @@ def test_every_command_that_needs_nothing_special_runs(copy: Path) -> None:
             elif why := failure_of(command):
                 failures.append((block.place, why))
     assert failures == []
-    assert run_with_tensorflow([*later, *python_steps()], folder=copy) == []
+    runnable = (block for block in PYTHON if not block.text.startswith("#") and can_import(block))
+    steps = json.dumps([*later, *((block.place, "python", block.text) for block in runnable)])
+    variables = {**processes.environment(), "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "2"}
+    ended = processes.run([sys.executable, "-m", "tests.support.page_runner", steps], cwd=copy, env=variables)
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    assert json.loads(ended.stdout.splitlines()[-1]) == []
 
 
 def failure_of(command: Command) -> str:
-    """Why a command failed; empty if it did not."""
     name = command[0]
     if name in ("prep-tfrecords", "python"):
         outcome = in_process.run(command)
@@ -194,10 +177,6 @@ def failure_of(command: Command) -> str:
     line = shlex.join(command).replace(" '>' ", " > ")  # what printf says may go to a file
     ended = processes.run(["bash", "-c", line])
     return ended.stderr or str(ended) if ended.returncode else ""
-
-
-def python_steps() -> list[tuple[str, str, list[str] | str]]:
-    return [(block.place, "python", block.text) for block in PYTHON if is_run(block) and can_import(block)]
 
 
 def can_import(block: Block) -> bool:
@@ -210,13 +189,3 @@ def can_import(block: Block) -> bool:
         if isinstance(node, ast.Import | ast.ImportFrom)
     }
     return all(importlib.util.find_spec(name) for name in names)
-
-
-def run_with_tensorflow(steps: list[tuple[str, str, list[str] | str]], *, folder: Path) -> list[Any]:
-    """The steps that failed, and why."""
-    words = [sys.executable, "-m", "tests.support.page_runner", json.dumps(steps)]
-    variables = {**processes.environment(), "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "2"}
-    ended = processes.run(words, cwd=folder, env=variables)
-    assert ended.returncode == 0, ended.stderr[-2000:]
-    failed: list[Any] = json.loads(ended.stdout.splitlines()[-1])
-    return failed

@@ -71,9 +71,7 @@ class Service:
             about = {"id": "1", "time": "2030-01-01T00:00:01.500Z", "messageImportance": "JOB_MESSAGE_ERROR"}
             return 200, {"jobMessages": [{**about, "messageText": end.message}] if end and end.message else []}
         if "/metrics" in path:
-            return 200, {
-                "metrics": [metric for name, number in self.counters.items() for metric in _metrics(name, number)]
-            }
+            return 200, {"metrics": [one for name, number in self.counters.items() for one in _metrics(name, number)]}
         job = {name: self.requests[number][name] for name in ("name", "clientRequestId")}
         job |= {"id": JOB_IDS[number], "projectId": "some-project", "location": "us-central1"}
         if method == "GET":

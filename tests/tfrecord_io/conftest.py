@@ -56,6 +56,7 @@ def make_manifest(schema: Schema = PAD_SCHEMA, **changes: Any) -> Manifest:
 
 
 WriteDataset = Callable[..., pathlib.Path]
+Columns = Mapping[str, np.ndarray]
 
 
 @pytest.fixture(scope="session")
@@ -66,7 +67,7 @@ def write_dataset(tmp_path_factory: pytest.TempPathFactory) -> WriteDataset:
     """
 
     def write(
-        splits: Mapping[str, Sequence[Mapping[str, np.ndarray]]],
+        splits: Mapping[str, Sequence[Columns]],
         *,
         schema: Schema = PAD_SCHEMA,
         tokenizer: TokenizerFacts | None = None,
@@ -90,13 +91,7 @@ def write_dataset(tmp_path_factory: pytest.TempPathFactory) -> WriteDataset:
 
 
 def write_shard(
-    folder: pathlib.Path,
-    name: str,
-    columns: Mapping[str, np.ndarray],
-    *,
-    schema: Schema,
-    index: bool = True,
-    **of_length: int,
+    folder: pathlib.Path, name: str, columns: Columns, *, schema: Schema, index: bool = True, **of_length: int
 ) -> Shard:
     """Write a shard with TensorFlow: compressed if its name says so, otherwise with an index."""
     payloads = examples.encode(columns, schema)

@@ -17,7 +17,6 @@ EVERY = [kind for kind in subclasses(PrepError) if kind.__module__ == errors.__n
 
 
 def drawn_tree() -> dict[str, str]:
-    """Parent by class, as the docstring draws them."""
     parents: dict[str, str] = {}
     above: list[str] = []
     for line in (errors.__doc__ or "").splitlines():

@@ -12,17 +12,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.tfrecord_io.conftest import (
-    CONCAT_SCHEMA,
-    LENGTH,
-    PAD_SCHEMA,
-    WriteDataset,
-    claim_rows,
-    context,
-    pad_rows,
-    pad_shards,
-    tokenizer_facts,
-)
+from tests.tfrecord_io import conftest
+from tests.tfrecord_io.conftest import LENGTH, PAD_SCHEMA, WriteDataset, context, pad_rows, pad_shards
 from tfrecord_io import random_access, reader
 from tfrecord_io.errors import ManifestError, ReaderError
 from tfrecord_io.random_access import storage
@@ -42,7 +33,6 @@ def data(write_dataset: WriteDataset) -> Data:
 
 
 def rows_of(elements: Iterable[Any]) -> list[int]:
-    """Return the numbers of the real rows, in order."""
     return [int(row) for element in elements for row in element["row"].numpy()[element["example_weight"].numpy() == 1]]
 
 
@@ -119,7 +109,7 @@ class TestOpen:
 
     @pytest.mark.parametrize("name", ["example_weight", "attention_mask"])
     def test_a_column_must_not_have_a_name_that_elements_need(self, write_dataset: WriteDataset, name: str) -> None:
-        schema = Schema((*CONCAT_SCHEMA.features, Feature(name=name, dtype="int64", shape=(), role="column")))
+        schema = Schema((*conftest.CONCAT_SCHEMA.features, Feature(name=name, dtype="int64", shape=(), role="column")))
         with pytest.raises(ReaderError, match=name):
             reader.open(write_dataset({}, schema=schema))
 
@@ -141,7 +131,9 @@ class TestElements:
     @pytest.mark.parametrize("side", ["right", "left"])
     def test_get_a_mask_of_the_first_places_from_num_tokens(self, write_dataset: WriteDataset, side: str) -> None:
         rows = {"input_ids": np.full((2, LENGTH), 7), "num_tokens": np.array([3, 8])}
-        root = write_dataset({"test": [rows]}, schema=CONCAT_SCHEMA, tokenizer=tokenizer_facts(padding_side=side))
+        root = write_dataset(
+            {"test": [rows]}, schema=conftest.CONCAT_SCHEMA, tokenizer=conftest.tokenizer_facts(padding_side=side)
+        )
         element = next(iter(reader.open(root).dataset("test", global_batch_size=2)))
         assert element["attention_mask"].dtype == tf.int32
         assert element["attention_mask"].numpy().tolist() == [[1, 1, 1, 0, 0, 0, 0, 0], [1] * 8]
@@ -189,7 +181,7 @@ class TestEvaluation:
         assert [element["example_weight"].numpy().tolist() for element in elements[1:]] == [[1] * 4, [1, 1, 0, 0]]
 
     def test_fill_rows_are_padding(self, write_dataset: WriteDataset) -> None:
-        data = reader.open(write_dataset({"test": pad_shards(1)}, tokenizer=tokenizer_facts(pad_id=9)))
+        data = reader.open(write_dataset({"test": pad_shards(1)}, tokenizer=conftest.tokenizer_facts(pad_id=9)))
         (element,) = data.dataset("test", global_batch_size=2)
         assert element["input_ids"].numpy()[1].tolist() == [9] * LENGTH
         assert element["attention_mask"].numpy()[1].tolist() == [0] * LENGTH
@@ -210,7 +202,7 @@ class TestEvaluation:
     @pytest.mark.parametrize(("training", "records"), [(False, 4), (True, 2)])
     def test_another_number_of_records_fails(self, write_dataset: WriteDataset, training: bool, records: int) -> None:
         root = write_dataset({"test": pad_shards(records)})
-        claim_rows(root, 3)
+        conftest.claim_rows(root, 3)
         ds = reader.open(root).dataset("test", global_batch_size=1, training=training)
         with pytest.raises(tf.errors.FailedPreconditionError, match="expected to contain"):
             list(ds.take(8))

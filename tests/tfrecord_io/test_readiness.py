@@ -33,9 +33,7 @@ def the_only(findings: list[Finding]) -> Finding:
 
 def numbers() -> tf.data.Dataset:
     """int32 [BATCH], without end: nothing to complain about."""
-    return (
-        tf.data.Dataset.range(1000).map(lambda row: tf.cast(row, tf.int32)).repeat().batch(BATCH, drop_remainder=True)
-    )
+    return tf.data.Dataset.range(1000).map(narrow).repeat().batch(BATCH, drop_remainder=True)
 
 
 def mapped(function: Callable[..., Any]) -> tf.data.Dataset:
@@ -167,7 +165,6 @@ class TestOthers:
         ],
     )
     def test_what_no_tpu_takes_is_found(self, dataset: Any, changes: dict[str, Any], kind: str, words: str) -> None:
-        """A question mark means a warning."""
         finding = the_only(check(dataset(), **changes))
         assert (finding.kind, finding.fatal) == (kind.removesuffix("?"), not kind.endswith("?"))
         assert words in readiness.describe([finding])

@@ -118,13 +118,10 @@ def test_the_page_of_a_job_is_shown_with_its_project_and_nothing_more() -> None:
 
 def test_every_invisible_character_but_joiners_is_spelt_out() -> None:
     joiners, visible_signs = {"\u200c", "\u200d"}, re.compile("[\u0600-\u0605\u06dd\u070f\u0890\u0891\u08e2]")
-    unseen = [
-        chr(code) for code in range(sys.maxunicode) if unicodedata.category(chr(code)) in ("Cc", "Cf", "Zl", "Zp")
-    ]
-    unseen = [
-        letter for letter in unseen if letter < "\U00011000" or letter > "\U00014000"
-    ]  # signs of Kaithi and hieroglyphs
-    left = {letter for letter in unseen if shown.visible(letter) == letter}
+    hidden = (chr(code) for code in range(sys.maxunicode))
+    hidden = (letter for letter in hidden if unicodedata.category(letter) in ("Cc", "Cf", "Zl", "Zp"))
+    hidden = (letter for letter in hidden if not "\U00011000" <= letter <= "\U00014000")  # Kaithi and hieroglyphs
+    left = {letter for letter in hidden if shown.visible(letter) == letter}
     assert {letter for letter in left if not visible_signs.match(letter)} == joiners
     assert shown.visible("a\u200fb\u061cc\u200ed") == r"a\u200fb\u061cc\u200ed"
 

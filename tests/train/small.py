@@ -67,9 +67,7 @@ def shifted(manifest: Manifest) -> keras.Model:
 
 def answer(manifest: Manifest) -> keras.Model:
     """As `bag` to a number, for a pair's answers."""
-    inputs = {
-        name: keras.Input((manifest.row_length,), dtype="int32", name=name) for name in ("token_ids", "padding_mask")
-    }
+    inputs = {n: keras.Input((manifest.row_length,), dtype="int32", name=n) for n in ("token_ids", "padding_mask")}
     tokens_BLD = keras.layers.Embedding(manifest.tokenizer.vocab_size, 8)(inputs["token_ids"])
     mask_BL = ops.cast(inputs["padding_mask"], tokens_BLD.dtype)
     return keras.Model(inputs, keras.layers.Dense(1)(ops.einsum("bld,bl->bd", tokens_BLD, mask_BL)))

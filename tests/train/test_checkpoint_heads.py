@@ -53,7 +53,6 @@ def begun(model: Path, task: str, *, data: Path | None = None) -> BuiltModel:
 
 
 def logits(built: BuiltModel, *, data: Path | None = None) -> tuple[Any, np.ndarray]:
-    """Features of some rows, and the model's logits for them."""
     features = next(iter(reader.open(data or training.data()).dataset("train", global_batch_size=8, training=False)))
     inputs = {name: features[name].numpy() for name in ("input_ids", "attention_mask", "token_type_ids")}
     if "masked_positions" in built.model.input:
@@ -96,7 +95,8 @@ def test_the_head_of_another_architecture_has_other_names(tmp_path: Path, kind: 
     vocab_size = reader.open(training.data()).manifest.tokenizer.vocab_size
     folder = checkpoints.write(tmp_path, kind, vocab_size=vocab_size)
     tensors = load_file(folder / "model.safetensors")
-    layers = models_of(built := begun(folder, "mlm"))
+    built = begun(folder, "mlm")
+    layers = {inner.name: inner for layer in built.model.layers for inner in getattr(layer, "layers", [layer])}
     assert type(built.backbone).__name__.lower() == f"{kind}backbone"
     assert built.notes == (f"--model {tmp_path}: the head for masked words is loaded",)
     dense, norm, bias = HEADS[kind]
@@ -104,10 +104,6 @@ def test_the_head_of_another_architecture_has_other_names(tmp_path: Path, kind: 
     np.testing.assert_array_equal(layers["head_norm"].gamma, tensors[f"{norm}.weight"])
     np.testing.assert_array_equal(layers["head_bias"].bias, tensors[bias])
     assert layers["head_norm"].epsilon == (1e-5 if kind == "roberta" else 1e-12)
-
-
-def models_of(built: BuiltModel) -> dict[str, Any]:
-    return {inner.name: inner for layer in built.model.layers for inner in getattr(layer, "layers", [layer])}
 
 
 def test_a_classifiers_labels_are_the_datasets_of_the_same_names(tmp_path: Path) -> None:

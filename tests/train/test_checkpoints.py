@@ -105,9 +105,7 @@ def test_a_flipped_bit_anywhere_never_becomes_a_weight(opened: Any, tmp_path: Pa
         saves.save()
     saves.close()
     weights = {step: _weights(opened, tmp_path / "whole", step) for step in (1, 2)}
-    files = [
-        entry for path in (tmp_path / "whole").glob("ckpt?2*") for entry in (path, *path.rglob("*")) if entry.is_file()
-    ]
+    files = [file for path in tmp_path.glob("whole/ckpt?2*") for file in (path, *path.rglob("*")) if file.is_file()]
     for path in files:
         content = path.read_bytes()
         for place in sorted({0, len(content) // 3, len(content) // 2, len(content) - 1}):

@@ -39,7 +39,6 @@ PUBLISHED: dict[str, tuple[str, float, int, str]] = {
 
 
 def tensors() -> dict[str, np.ndarray]:
-    """The tensors of a BERT of those sizes."""
     shapes = {"embeddings.words": (100, 8), "embeddings.positions": (16, 8), "embeddings.types": (2, 8)}
     for layer in range(2):
         shapes |= {f"layer.{layer}.{name}": (8, 8) for name in ("query", "key", "value", "output")}

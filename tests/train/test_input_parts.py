@@ -11,7 +11,6 @@ from tfrecord_io.errors import FingerprintMismatchError
 
 
 def made(context: tf.distribute.InputContext) -> tf.data.Dataset:
-    """Elements with their step and part as values."""
     parts_per_host = context.num_replicas_in_sync // context.num_input_pipelines
     first = context.input_pipeline_id * parts_per_host
     return tf.data.Dataset.range(3 * parts_per_host).map(

@@ -108,12 +108,9 @@ def test_no_link_is_followed_and_no_other_file_copied(tmp_path: Path) -> None:
     (tmp_path / "model.keras").symlink_to(tmp_path / "secret")
     with pytest.raises(ReaderError, match=r"model\.keras is a link"), loading.local_copy(str(tmp_path / "model.keras")):
         pass
-
-
-def test_a_folder_of_a_tokenizer_that_is_a_link_is_refused(tmp_path: Path) -> None:
     (tmp_path / "tokenizer").symlink_to(training.data() / "tokenizer")
     with pytest.raises(ReaderError, match="is a link or not a file"):
-        model_files.copy_tokenizer(str(tmp_path), str(tmp_path / "model"))
+        model_files.copy_tokenizer(str(tmp_path), str(tmp_path / "third"))
 
 
 @pytest.mark.slow
@@ -130,11 +127,9 @@ def test_the_files_of_a_model_give_the_same_logits_by_keras_alone_and_by_its_des
     np.testing.assert_array_equal(again(inputs, training=False), alone(inputs, training=False))
 
 
-@pytest.mark.parametrize(
-    "backbone", [{"class": "BertTokenizer", "config": {}}, {"class": "NoSuchBackbone", "config": {}}]
-)
-def test_a_description_can_name_nothing_but_a_backbone_of_kerashub(backbone: dict[str, object]) -> None:
+@pytest.mark.parametrize("name", ["BertTokenizer", "NoSuchBackbone"])
+def test_a_description_can_name_nothing_but_a_backbone_of_kerashub(name: str) -> None:
     folder = str(finished("classify", "bert-tiny"))
     trained = model_files.read(folder)
     with pytest.raises(ConfigError, match="this version of KerasHub lacks"):
-        loading.load_model(folder, dataclasses.replace(trained, backbone=backbone))
+        loading.load_model(folder, dataclasses.replace(trained, backbone={"class": name, "config": {}}))

@@ -21,7 +21,6 @@ POSITIONS = np.array([[0, 1, 2, 3, 0, 1, 2, 0, 1, 0]])
 
 
 def alone(backbone: Any, ids: np.ndarray) -> np.ndarray:
-    """Return the logits of a document in a separate row."""
     feeds = {"token_ids": ids[None], "padding_mask": np.ones_like(ids)[None]}
     if "segment_ids" in backbone.input:
         feeds["segment_ids"] = np.zeros_like(ids)[None]

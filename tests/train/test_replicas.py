@@ -78,7 +78,6 @@ def test_after_a_signal_the_last_step_is_saved_quietly(tmp_path: Path, monkeypat
 
 @pytest.fixture
 def handlers() -> Iterator[None]:
-    """Put the handlers of the test run back afterwards."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     yield
     for number, handler in before.items():

@@ -78,10 +78,8 @@ def test_minus_one_is_a_label_where_no_class_names_say_otherwise() -> None:
     assert dataset.splits["train"].num_unlabelled == 0
 
 
-def checked(data: Path, model_dir: Path) -> TrainingSetup:
-    return setup.check(
-        TrainConfig(data=str(data), task="classify", model="bert-tiny", model_dir=str(model_dir), tpu="none")
-    )
+def checked(data: Path, out: Path) -> TrainingSetup:
+    return setup.check(TrainConfig(data=str(data), task="classify", model="bert-tiny", model_dir=str(out), tpu="none"))
 
 
 def test_stars_from_1_to_5_can_be_classes(tmp_path: Path) -> None:
@@ -98,7 +96,6 @@ def data() -> Path:
 
 
 def built(splits: Mapping[str, Sequence[int]]) -> Path:
-    """A dataset with these labels, of a ClassLabel."""
     features = huggingface.Features(
         {"text": huggingface.Value("string"), "label": huggingface.ClassLabel(names=["no", "yes"])}
     )

@@ -25,9 +25,7 @@ SHORT = {"global_batch_size": 48, "steps": 2, "eval_every": 1}
 
 def test_steps_in_one_call_are_the_same_steps(tmp_path: Path) -> None:
     single, four = (training.command(tmp_path / str(count), steps_per_call=count, log_every=4) for count in (1, 4))
-    np.testing.assert_allclose(
-        list(training.losses(single.out).values()), list(training.losses(four.out).values()), rtol=1e-5
-    )
+    assert training.losses(single.out) == pytest.approx(training.losses(four.out), rel=1e-5)
 
 
 @pytest.fixture(scope="module")
@@ -126,8 +124,8 @@ def test_a_damaged_best_checkpoint_costs_only_itself(trained: tuple[Path, Outcom
 
 
 def test_a_training_in_bfloat16_with_smoothed_labels(tmp_path: Path) -> None:
-    outcome = training.done(tmp_path, precision="bfloat16", label_smoothing=0.1)
-    assert len(training.losses(outcome.out)) == 8
+    outcome = training.done(tmp_path, precision="bfloat16", label_smoothing=0.1, steps=2)
+    assert len(training.losses(outcome.out)) == 2
 
 
 # Of 2,000 entries: 7.6 for knowing nothing, and about 6.6 for knowing how frequent each is; five seeds gave 6.1 to 6.3.
@@ -201,9 +199,7 @@ def test_a_preflight_shows_rows_tokens_and_epochs_of_each_dataset(capsys: pytest
         tokens, epochs = round(rows * split.num_tokens / split.num_examples), rows / split.num_examples
         expected[building.read_manifest(Path(folder)).name] = {"rows": rows, "tokens": tokens, "epochs": epochs}
     assert shares == expected
-    result = Preflight(
-        slice=wanted, config=config, row_length=16, batch=2, shares=shares, step="does not fit", bounds=None
-    )
+    result = Preflight(slice=wanted, config=config, row_length=16, batch=2, shares=shares, step="no fit", bounds=None)
     preflight.report(result, as_programs=True)
     printed = capsys.readouterr()
     assert json.loads(printed.out)["datasets"] == expected

@@ -32,7 +32,6 @@ def export(output: Path, *arguments: object, to: str = "parquet", root: Path | N
 
 
 def source_of(to: str) -> Path:
-    """A dataset with several shards that this format takes."""
     if to != "megatron-bridge":
         return reviews()
     chats = {"layout": "chat", "pack_rows": True, "max_length": 128, "tokenizer": building.tokenizer("chats")}

@@ -33,7 +33,6 @@ def exported(root: Path, to: str, output: Path, *arguments: object) -> Path:
 
 
 def documents(root: Path, split: str) -> list[list[int]]:
-    """The tokens of each record without padding."""
     return documents_of(read_rows(root, split))
 
 
@@ -81,8 +80,6 @@ def _from_data_source(folder: Path, cache: Path) -> Any:
 
 @pytest.mark.slow
 class TestTwoExportsOfOneName:
-    """Each reader returns the rows of the folder that it is given, also after it read another with that name."""
-
     @pytest.mark.parametrize("second", ["one/out", "two/out"])
     @pytest.mark.parametrize(
         ("to", "read"),
@@ -178,9 +175,7 @@ class TestParquet:
         (path,) = out.glob("*.tfrecord")
         schema = read_manifest(root).schema
         kept = (feature for feature in schema.features if feature.name != "raw")
-        new = Schema(
-            tuple(dataclasses.replace(feature, name="key") if feature.name == "id" else feature for feature in kept)
-        )
+        new = Schema(tuple(dataclasses.replace(one, name="key") if one.name == "id" else one for one in kept))
         columns = examples.decode(frames.messages_of(path.read_bytes()), new, place="")
         assert columns["key"].tolist() == rows["id"]
 
@@ -219,10 +214,7 @@ class TestMegatron:
         documents = np.frombuffer(index, np.int64, ends, offset=34 + 12 * sequences)
         assert len(index) == 34 + 12 * sequences + 8 * ends
         assert documents.tolist() == list(range(ends))
-        return [
-            np.frombuffer(data, dtype, length, offset=begin).tolist()
-            for length, begin in zip(lengths, begins, strict=True)
-        ]
+        return [np.frombuffer(data, dtype, n, offset=at).tolist() for n, at in zip(lengths, begins, strict=True)]
 
     def all(self, root: Path, out: Path, split: str) -> list[list[int]]:
         shards = read_manifest(root).splits[split].shards
@@ -281,9 +273,7 @@ class TestMegatronBridge:
 
 class TestOlmo:
     @pytest.mark.parametrize("layout", ["chat", "pack"])
-    def test_documents_have_their_ids_and_masks_unless_every_token_is_learned(
-        self, tmp_path: Path, layout: str
-    ) -> None:
+    def test_documents_have_ids_and_masks_unless_every_token_is_learned(self, tmp_path: Path, layout: str) -> None:
         out, read = exported(packed(layout), "olmo", tmp_path / "out"), []
         for path in sorted(out.glob("token_ids_part_*-train-*.npy")):
             ids, mask = np.fromfile(path, np.uint16), path.with_name(path.name.replace("token_ids", "labels_mask"))
@@ -294,12 +284,10 @@ class TestOlmo:
                 read.append((ids[start:end].tolist(), learned[start:end].tolist()))
         assert read == list(chain.from_iterable(segments(packed(layout))))
 
-    @pytest.mark.parametrize(
-        ("vocab_size", "bytes_each"), [(256, 1), (257, 2), (65_536, 2), (65_537, 4), (2**31 - 1, 4)]
-    )
-    def test_ids_have_the_smallest_unsigned_type_for_the_vocabulary(self, vocab_size: int, bytes_each: int) -> None:
+    @pytest.mark.parametrize(("size", "bytes_each"), [(256, 1), (257, 2), (65_536, 2), (65_537, 4), (2**31 - 1, 4)])
+    def test_ids_have_the_smallest_unsigned_type_for_the_vocabulary(self, size: int, bytes_each: int) -> None:
         manifest = read_manifest(reviews())
-        facts = dataclasses.replace(manifest.tokenizer, vocab_size=vocab_size)
+        facts = dataclasses.replace(manifest.tokenizer, vocab_size=size)
         writer = olmo.OlmoWriter(
             dataclasses.replace(manifest, tokenizer=facts), ExportSettings(to="olmo", output="out", dropped=("label",))
         )
@@ -314,9 +302,7 @@ class TestOlmo:
             (["a [SEP] b", "c d e"], "1 of 2 documents have no EOS at the end, or one before the end"),
         ],
     )
-    def test_a_line_counts_the_documents_that_olmo_core_would_cut_elsewhere(
-        self, tmp_path: Path, texts: list[str], line: str
-    ) -> None:
+    def test_a_line_counts_documents_that_olmo_core_cuts_elsewhere(self, tmp_path: Path, texts: Any, line: str) -> None:
         pq.write_table(pa.table({"text": texts}), tmp_path / "train.parquet")
         root = built(tmp_path / "train.parquet", layout="pack")
         for _ in range(2):  # the second time from the receipts

@@ -31,15 +31,12 @@ def feature(name: str, dtype: DType = "int64", shape: tuple[int, ...] = ()) -> F
 
 
 def by_tensorflow(columns: Columns, schema: Schema, row: int) -> bytes:
-    """Row `row` as TensorFlow serializes it."""
     example = tf.train.Example()
     for item in schema.features:
         target = example.features.feature[item.name]
         if item.is_bytes:
             value = columns[item.name][row]
-            target.bytes_list.value.append(
-                value.encode("utf-8", "surrogateescape") if item.dtype == "string" else value
-            )
+            target.bytes_list.value.append(value if item.dtype == "bytes" else value.encode("utf-8", "surrogateescape"))
             continue
         values = columns[item.name][row].reshape(-1)
         if item.dtype == "int64":
@@ -76,7 +73,6 @@ def bits(columns: Columns) -> list[Any]:
 
 @st.composite
 def tables(draw: st.DrawFn) -> tuple[Columns, Schema]:
-    """A schema and columns of 0 to 4 rows that fit it."""
     names = draw(st.lists(st.sampled_from(TRICKY_NAMES), min_size=1, max_size=5, unique=True))
     shapes = st.lists(st.integers(1, 4), max_size=3).map(tuple)
     kinds = st.sampled_from(get_args(DType))

@@ -1,5 +1,6 @@
 """manifest.json: canonical text on one side, a consistent manifest or a ManifestError on the other."""
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -82,9 +83,7 @@ def test_a_version_that_is_none_is_refused(version: Any) -> None:
         parsed(document(format_version=version))
 
 
-@pytest.mark.parametrize(
-    "text", ["", "{", "[]", "null", "7", '"x"', "{}", '{"format": "other"}', "[" * 99_999, b"\xff"]
-)
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "7", '"x"', "{}", '{"format": "other"}', "[" * 9_999, b"\xff"])
 def test_what_is_no_manifest_is_refused(text: str | bytes) -> None:
     with pytest.raises(ManifestError, match=r"^out/manifest\.json: not ") as caught:
         manifest.parse(text, place="out/manifest.json")
@@ -92,8 +91,6 @@ def test_what_is_no_manifest_is_refused(text: str | bytes) -> None:
 
 
 def _change(*path: Any, value: Any) -> Callable[[Document], None]:
-    """A change of the value at `path`."""
-
     def change(content: Document) -> None:
         at: Any = content
         for key in path[:-1]:
@@ -196,19 +193,12 @@ def test_filtered_rows_are_neither_used_nor_rejected() -> None:
     assert Ledger.total([ledger, ledger]).filtered == {reason: 2 * rows for reason, rows in filtered.items()}
 
 
-def parses_or_is_refused(text: str | bytes) -> None:
-    """`parse` raises only ManifestError, and `dump` can write its results again."""
-    try:
-        made = manifest.parse(text)
-    except ManifestError:
-        return
-    assert manifest.parse(manifest.dump(made)) == made
-
-
 @given(start=st.integers(0, 3000), length=st.integers(0, 20), put=st.binary(max_size=20))
 def test_any_damage_to_the_bytes_parses_or_is_refused(start: int, length: int, put: bytes) -> None:
     text = manifest.dump(make())
-    parses_or_is_refused(text[:start] + put + text[start + length :])
+    with contextlib.suppress(ManifestError):
+        made = manifest.parse(text[:start] + put + text[start + length :])
+        assert manifest.parse(manifest.dump(made)) == made
 
 
 def generations(*, first: str = "ab", last: str = "0123", train: int = 1) -> tuple[Generation, ...]:

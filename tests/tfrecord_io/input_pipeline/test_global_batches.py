@@ -89,9 +89,7 @@ def test_an_evaluation_gives_rows_in_order_then_fill_rows(root: pathlib.Path, ho
     assert {len(elements) for elements in inputs} == {num_steps * per_host}
     steps = [slice(step * per_host, (step + 1) * per_host) for step in range(num_steps)]
     ordered = [element for step in steps for elements in inputs for element in elements[step]]
-    rows, weights = (
-        np.concatenate([element[name] for element in ordered]).tolist() for name in ("row", "example_weight")
-    )
+    rows, weights = (np.concatenate([batch[name] for batch in ordered]).tolist() for name in ("row", "example_weight"))
     assert rows == [*range(255), *[0] * 9]
     assert weights == [1] * 255 + [0] * 9
 
@@ -99,9 +97,8 @@ def test_an_evaluation_gives_rows_in_order_then_fill_rows(root: pathlib.Path, ho
 @pytest.mark.slow
 def test_random_access_gives_the_same_batches(root: pathlib.Path, how: str) -> None:
     data = reader.open(root)
-    batches = random_access.global_batches(
-        random_access.open(root)["train"], global_batch_size=BATCH, seed=3, shuffle=SMALL
-    )
+    rows = random_access.open(root)["train"]
+    batches = random_access.global_batches(rows, global_batch_size=BATCH, seed=3, shuffle=SMALL)
     elements = data.dataset("train", global_batch_size=BATCH, seed=3, order="global", shuffle=SMALL, start_step=8)
     for step, element in zip(range(8, 14), elements, strict=False):
         assert element["row"].numpy().tolist() == batches.indices(step).tolist()

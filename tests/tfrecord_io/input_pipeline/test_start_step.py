@@ -21,21 +21,13 @@ INDEXED = Shuffle(cycle_length=2, block_length=16, window=32)
 
 
 def digests_from(
-    data: Data,
-    start_step: int,
-    *,
-    batch: int,
-    steps: int,
-    hosts: int = 1,
-    host: int = 0,
-    per_host: int = 1,
-    **options: Any,
+    data: Data, start: int, *, batch: int, steps: int, hosts: int = 1, host: int = 0, per_host: int = 1, **options: Any
 ) -> list[str]:
-    """Return the digests of one host's elements from `start_step` on, with this many replicas per step."""
+    """Return the digests of one host's elements from step `start` on, with this many replicas per step."""
     options = {"seed": 7, "shuffle": SMALL, **options}
-    fn = data.input_fn("train", global_batch_size=batch, start_step=start_step, **options)
+    fn = data.input_fn("train", global_batch_size=batch, start_step=start, **options)
     elements = fn(context(hosts=hosts, index=host, replicas=hosts * per_host))
-    return digests(elements.take((steps - start_step) * per_host))
+    return digests(elements.take((steps - start) * per_host))
 
 
 def assert_continues(data: Data, starts: Iterable[int], *, per_host: int = 1, **run: Any) -> None:
@@ -69,9 +61,7 @@ def test_training_continues_whatever_the_sizes(write_dataset: WriteDataset, seed
     [((20, 30, 7), 4, 1, 1), ((20, 30, 7), 8, 2, 4), ((40, 37), 9, 3, 3)],
     ids=["one host", "hosts dealt shards", "hosts dealt records"],
 )
-def test_evaluation_continues(
-    write_dataset: WriteDataset, sizes: tuple[int, ...], batch: int, hosts: int, replicas: int
-) -> None:
+def test_evaluation_continues(write_dataset: WriteDataset, sizes: Any, batch: int, hosts: int, replicas: int) -> None:
     data = reader.open(write_dataset({"train": pad_shards(*sizes)}))
     steps = data.evaluation_steps("train", global_batch_size=batch)
     options: dict[str, Any] = {"hosts": hosts, "host": hosts - 1, "per_host": replicas // hosts, "training": False}
@@ -190,8 +180,7 @@ class TestRefusals:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize("hosts", [1, 8])
+@pytest.mark.parametrize(("training", "hosts"), [(True, 8), (False, 1)])
 def test_a_graph_runs_no_python_from_whatever_step(write_dataset: WriteDataset, training: bool, hosts: int) -> None:
     data = reader.open(write_dataset({"train": pad_shards(60, 70, 90)}))
     options: dict[str, Any] = {"shuffle": SMALL, "training": training, "objective": objectives.masked_lm()}

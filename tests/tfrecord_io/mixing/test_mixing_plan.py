@@ -52,13 +52,7 @@ def test_every_dataset_has_its_share_of_any_elements_to_within_a_row(mixture: tu
 
 @pytest.mark.parametrize(
     ("rates", "rows", "num_elements"),
-    [
-        ((0.7, 0.3), 128, 5),
-        ((0.7, 0.3), 10, 1),
-        ((1 / 3, 1 / 3, 1 / 3), 8, 3),
-        ((0.999, 0.001), 1, 1000),
-        ((1.0,), 7, 1),
-    ],
+    [*(((0.7, 0.3), 128, 5), ((0.7, 0.3), 10, 1), ((1 / 3,) * 3, 8, 3), ((0.999, 0.001), 1, 1000), ((1.0,), 7, 1))],
 )
 def test_the_shortest_cycle_of_exact_rates_is_found(rates: tuple[float, ...], rows: int, num_elements: int) -> None:
     rows_PK = cycle(*rates, rows=rows)

@@ -218,8 +218,6 @@ class TestManifest:
 
 def test_open_shards_are_shared_among_the_datasets(datasets: Mapping[str, Data]) -> None:
     usual = Shuffle()
-    one, three, many = (
-        Mixture({f"{at}": datasets["a"] for at in range(count)})._usual_shuffle() for count in (1, 3, 30)
-    )
+    one, three, many = (Mixture({str(n): datasets["a"] for n in range(count)})._usual_shuffle() for count in (1, 3, 30))
     assert (one, three.cycle_length, many.cycle_length) == (usual, 6, 4)
     assert (three.window, many.window) == (2731, 1024)

@@ -38,13 +38,11 @@ def test_describe_says_rows_tokens_and_epochs(datasets: Mapping[str, Data]) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("order", "hosts", "in_blocks"), [("hosts", 4, False), ("global", 1, False), ("global", 4, True)]
-)
+@pytest.mark.parametrize(("order", "hosts", "blocks"), [("hosts", 4, False), ("global", 1, False), ("global", 4, True)])
 def test_start_step_continues_bit_for_bit_in_every_stage(
-    datasets: Mapping[str, Data], order: Order, hosts: int, in_blocks: bool, monkeypatch: pytest.MonkeyPatch
+    datasets: Mapping[str, Data], order: Order, hosts: int, blocks: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if in_blocks:
+    if blocks:
         seams.put(monkeypatch, order_bytes=0)
     options: dict[str, Any] = {"order": order, "hosts": hosts, "host": hosts - 1, "seed": 3}
     options["objective"] = objectives.masked_lm(0.5)
@@ -93,22 +91,21 @@ def test_three_stages_of_one_dataset_each(datasets: Mapping[str, Data], order: O
 
 
 EVEN, MOSTLY_A, ONLY_B = ({"a": a, "b": b} for a, b in ((0.5, 0.5), (0.8, 0.2), (0.0, 1.0)))
+LATER = ((1000, MOSTLY_A), (30, ONLY_B))
 
 
 @pytest.mark.slow
 def test_a_later_change_leaves_earlier_batches(datasets: Mapping[str, Data]) -> None:
-    batches = [
-        digests(elements(Mixture(datasets, stages={0: EVEN, **later})).take(30))
-        for later in ({1000: MOSTLY_A}, {30: ONLY_B})
-    ]
+    batches = [digests(elements(Mixture(datasets, stages={0: EVEN, step: later})).take(30)) for step, later in LATER]
     assert batches[0] == batches[1]
 
 
-@pytest.mark.parametrize("in_blocks", [False, True], ids=["in memory", "in blocks"])
 @pytest.mark.parametrize(
-    "later",
-    [{}, {7: ONLY_B}, {5: MOSTLY_A}, {5: MOSTLY_A, 6: ONLY_B, 7: EVEN, 9: ONLY_B, 11: MOSTLY_A}],
-    ids=["taken back", "moved away", "moved near", "added"],
+    ("later", "in_blocks"),
+    [
+        *(({}, False), ({7: ONLY_B}, False), ({5: MOSTLY_A}, False), ({5: MOSTLY_A}, True)),
+        *(({5: MOSTLY_A, 6: ONLY_B, 7: EVEN, 9: ONLY_B, 11: MOSTLY_A}, in_blocks) for in_blocks in (False, True)),
+    ],
 )
 def test_a_change_within_a_window_leaves_earlier_batches_and_repeats_no_row(
     datasets: Mapping[str, Data], later: Mapping[int, Any], in_blocks: bool, monkeypatch: pytest.MonkeyPatch
@@ -117,9 +114,7 @@ def test_a_change_within_a_window_leaves_earlier_batches_and_repeats_no_row(
         seams.put(monkeypatch, order_bytes=0)
     rows = {name: random_access.open(data.root)["train"] for name, data in datasets.items()}
     stages = [{0: EVEN, 2: MOSTLY_A, **changes, 13: EVEN} for changes in ({6: EVEN}, later)]
-    before, after = (
-        random_access.global_batches(rows, global_batch_size=16, shuffle=SMALL, stages=plan) for plan in stages
-    )
+    before, after = (random_access.global_batches(rows, global_batch_size=16, shuffle=SMALL, stages=s) for s in stages)
     assert [before.origins(step) for step in range(5)] == [after.origins(step) for step in range(5)]
     counts = {name: np.zeros(len(of_dataset), np.int64) for name, of_dataset in rows.items()}
     for step in range(60):

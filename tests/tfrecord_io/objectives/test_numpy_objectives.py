@@ -8,18 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.support.objectives import (
-    CHAT_SCHEMA,
-    EOS,
-    PACK_SCHEMA,
-    PACKED_CHAT_SCHEMA,
-    SEED,
-    SEQ2SEQ_SCHEMA,
-    batch,
-    manifest_of,
-    random_rows,
-)
-from tests.support.objectives import TOKENIZER as PACKED_TOKENIZER
+from tests.support import objectives as cases
+from tests.support.objectives import EOS, SEED, SEQ2SEQ_SCHEMA, batch, manifest_of, random_rows
 from tests.tfrecord_io.conftest import CONCAT_SCHEMA, make_manifest
 from tfrecord_io import objectives
 from tfrecord_io.manifest import Manifest
@@ -28,7 +18,7 @@ from tfrecord_io.objectives.spans import SpanCounts, draw_spans
 from tfrecord_io.objectives.tensor_ops import TensorOps
 
 RNG = np.random.default_rng
-PACKED_SCHEMAS = (PACK_SCHEMA, CHAT_SCHEMA, PACKED_CHAT_SCHEMA)
+PACKED_SCHEMAS = (cases.PACK_SCHEMA, cases.CHAT_SCHEMA, cases.PACKED_CHAT_SCHEMA)
 
 
 def in_graph(objective: Any, manifest: Manifest, columns: dict[str, np.ndarray], **more: Any) -> Any:
@@ -55,7 +45,7 @@ def assert_equal(element: Any, expected: Any) -> None:
 SAME: list[tuple[Any, Manifest]] = [
     (objectives.causal_lm(), make_manifest()),
     (objectives.causal_lm(), make_manifest(CONCAT_SCHEMA)),
-    *((objectives.causal_lm(), make_manifest(schema, tokenizer=PACKED_TOKENIZER)) for schema in PACKED_SCHEMAS),
+    *((objectives.causal_lm(), make_manifest(schema, tokenizer=cases.TOKENIZER)) for schema in PACKED_SCHEMAS),
     *((objectives.seq2seq(decoder_start_id=start), make_manifest(SEQ2SEQ_SCHEMA)) for start in ("pad", "cls", 17)),
 ]
 

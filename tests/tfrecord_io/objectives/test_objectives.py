@@ -9,28 +9,10 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.objectives import (
-    CHAT_SCHEMA,
-    PACK_SCHEMA,
-    PACKED,
-    PACKED_CHAT_SCHEMA,
-    SEED,
-    TOKENIZER,
-    VOCAB_SIZE,
-    assert_the_graph_gives_the_same,
-    batch,
-    in_tf_data,
-)
-from tests.tfrecord_io.conftest import (
-    CONCAT_SCHEMA,
-    LENGTH,
-    PAD_SCHEMA,
-    WriteDataset,
-    integers,
-    make_manifest,
-    pad_rows,
-    tokenizer_facts,
-)
+from tests.support import objectives as cases
+from tests.support.objectives import CHAT_SCHEMA, PACK_SCHEMA, SEED, TOKENIZER, assert_the_graph_gives_the_same, batch
+from tests.tfrecord_io import conftest
+from tests.tfrecord_io.conftest import CONCAT_SCHEMA, LENGTH, PAD_SCHEMA, WriteDataset, make_manifest, pad_rows
 from tfrecord_io import objectives, reader
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.manifest import Manifest
@@ -45,7 +27,7 @@ ON_TOKENS = [
 EVERY_OBJECTIVE = [pytest.param(objectives.classification(), id="classification"), *ON_TOKENS]
 
 Documents = list[list[int]]
-documents = st.lists(st.lists(st.integers(5, VOCAB_SIZE - 1), min_size=1, max_size=4), max_size=5).filter(
+documents = st.lists(st.lists(st.integers(5, cases.VOCAB_SIZE - 1), min_size=1, max_size=4), max_size=5).filter(
     lambda made: sum(map(len, made)) <= LENGTH
 )
 
@@ -91,7 +73,7 @@ def test_inputs_are_the_token_features_alone_eagerly_and_in_the_graph(objective:
             id="a conversation learns what is marked: 7 and 8, from 6 and 7",
         ),
         pytest.param(
-            PACKED_CHAT_SCHEMA,
+            cases.PACKED_CHAT_SCHEMA,
             {
                 "input_ids": [[5, 6, 7, 8]],
                 "attention_mask": [[1] * 4],
@@ -130,7 +112,7 @@ def test_masked_lm_never_chooses_special_tokens_or_padding() -> None:
 
 
 def test_masked_lm_leaves_padding_alone_where_the_pad_token_is_not_special() -> None:
-    manifest = make_manifest(tokenizer=tokenizer_facts(special_ids=(2, 3, 4), pad_id=9))
+    manifest = make_manifest(tokenizer=conftest.tokenizer_facts(special_ids=(2, 3, 4), pad_id=9))
     columns = pad_rows(500)
     columns["input_ids"][columns["attention_mask"] == 0] = 9
     _, _, weights = objectives.masked_lm(1.0).bind(manifest)(batch(columns), seed=SEED)
@@ -164,7 +146,7 @@ class TestGathered:
     @pytest.mark.parametrize(("probability", "expected"), [(0.01, 1), (0.15, 2), (0.25, 2), (1.0, LENGTH)])
     def test_there_are_so_many_positions_that_none_is_dropped(self, probability: float, expected: int) -> None:
         bound = objectives.gathered_masked_lm(probability).bind(make_manifest())
-        inputs, labels, weights = in_tf_data(bound, large_batch(3))
+        inputs, labels, weights = cases.in_tf_data(bound, large_batch(3))
         assert inputs["masked_positions"].shape == labels.shape == weights.shape == (3, expected)
         assert [tensor.dtype for tensor in (inputs["masked_positions"], labels, weights)] == [
             tf.int32, tf.int32, tf.float32
@@ -198,7 +180,7 @@ def gathered(probability: float, features: dict[str, tf.Tensor]) -> Any:
     return objectives.gathered_masked_lm(probability).bind(make_manifest())(features, seed=SEED)
 
 
-NO_MASK = make_manifest(tokenizer=tokenizer_facts(mask_id=None))
+NO_MASK = make_manifest(tokenizer=conftest.tokenizer_facts(mask_id=None))
 
 
 @pytest.mark.parametrize(
@@ -208,7 +190,7 @@ NO_MASK = make_manifest(tokenizer=tokenizer_facts(mask_id=None))
         (objectives.gathered_masked_lm(), NO_MASK, r"mask token.*causal_lm"),
         (
             objectives.gathered_masked_lm(),
-            make_manifest(Schema((*PAD_SCHEMA.features, integers("masked_positions", "column")))),
+            make_manifest(Schema((*PAD_SCHEMA.features, conftest.integers("masked_positions", "column")))),
             "'masked_positions' has a name",
         ),
     ],
@@ -235,8 +217,7 @@ def test_masked_lm_refuses_numbers_that_are_no_shares(options: dict[str, float])
 
 
 def packed(rows: list[Documents]) -> dict[str, np.ndarray]:
-    """Rows of these documents, padded on the right."""
-    columns = {feature.name: np.zeros((len(rows), LENGTH), np.int64) for feature in PACKED}
+    columns = {feature.name: np.zeros((len(rows), LENGTH), np.int64) for feature in cases.PACKED}
     for row, texts in enumerate(rows):
         ids = [token for text in texts for token in text]
         segments = [segment for segment, text in enumerate(texts, 1) for _ in text]

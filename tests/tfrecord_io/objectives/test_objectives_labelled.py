@@ -10,27 +10,10 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.objectives import (
-    SEED,
-    SEQ2SEQ_SCHEMA,
-    TAGS_SCHEMA,
-    T,
-    assert_the_graph_gives_the_same,
-    batch,
-    random_rows,
-)
-from tests.tfrecord_io.conftest import (
-    IDS,
-    LENGTH,
-    MASK,
-    WriteDataset,
-    graph_ops,
-    impure,
-    integers,
-    make_manifest,
-    pad_rows,
-    tokenizer_facts,
-)
+from tests.support import objectives as cases
+from tests.support.objectives import SEED, SEQ2SEQ_SCHEMA, TAGS_SCHEMA, T, assert_the_graph_gives_the_same, batch
+from tests.tfrecord_io import conftest
+from tests.tfrecord_io.conftest import IDS, LENGTH, MASK, WriteDataset, integers, make_manifest, pad_rows
 from tfrecord_io import objectives, reader
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.manifest import LabelRange, Split
@@ -49,15 +32,13 @@ SPANS = objectives.span_corruption(0.5, 1.0, sentinel_ids=range(900, 910), eos_i
 targets = st.lists(st.lists(st.integers(5, 99), max_size=T), min_size=1, max_size=4)
 
 
-@pytest.mark.parametrize(
-    ("objective", "schema"), [*CASES, pytest.param(SPANS, Schema((IDS, MASK)), id="span_corruption")]
-)
+@pytest.mark.parametrize(("objective", "schema"), [*CASES, pytest.param(SPANS, Schema((IDS, MASK)), id="spans")])
 def test_a_pure_graph_gives_the_same(objective: Objective, schema: Schema, write_dataset: WriteDataset) -> None:
-    columns = random_rows(schema, 6)
+    columns = cases.random_rows(schema, 6)
     assert_the_graph_gives_the_same(objective.bind(make_manifest(schema)), batch(columns))
     data = reader.open(str(write_dataset({"test": [columns]}, schema=schema)))
     dataset = data.dataset("test", global_batch_size=4, objective=objective)
-    assert not impure(graph_ops(dataset))
+    assert not conftest.impure(conftest.graph_ops(dataset))
     _, _, last_weights = list(dataset)[-1]
     assert [float(np.sum(weight)) > 0 for weight in last_weights] == [True, True, False, False]
 
@@ -71,7 +52,7 @@ def test_a_dataset_without_the_labels_is_refused(objective: Objective, schema: S
 
 
 def test_labels_are_the_tags_and_weights_their_mask() -> None:
-    features = batch(random_rows(TAGS_SCHEMA, 5), weights=[1.0, 1.0, 1.0, 0.5, 0.0])
+    features = batch(cases.random_rows(TAGS_SCHEMA, 5), weights=[1.0, 1.0, 1.0, 0.5, 0.0])
     bound = objectives.token_classification().bind(make_manifest(TAGS_SCHEMA))
     inputs, labels, weights = bound(features, seed=SEED)
     assert (labels.dtype, weights.dtype) == (tf.int32, tf.float32)
@@ -81,11 +62,9 @@ def test_labels_are_the_tags_and_weights_their_mask() -> None:
 
 
 class TestSpanAnswers:
-    """Where an answer begins and ends."""
-
     def test_labels_are_the_positions_under_the_features_names(self) -> None:
         ends = {"start_positions": [0, 1, 2], "end_positions": [1, 2, 3]}
-        features = batch({**random_rows(ANSWERS_SCHEMA, 3), **ends}, weights=[1.0, 1.0, 0.0])
+        features = batch({**cases.random_rows(ANSWERS_SCHEMA, 3), **ends}, weights=[1.0, 1.0, 0.0])
         _, labels, weights = objectives.span_answers().bind(make_manifest(ANSWERS_SCHEMA))(features, seed=SEED)
         assert {name: label.numpy().tolist() for name, label in labels.items()} == ends
         assert {label.dtype for label in labels.values()} == {tf.int32}
@@ -95,7 +74,7 @@ class TestSpanAnswers:
     @pytest.mark.parametrize("form", ["dict", "list"])
     def test_keras_evaluates_a_model_of_two_outputs(self, form: str, write_dataset: WriteDataset) -> None:
         ends = {"start_positions": np.array([0, 1, 2, 0, 1]), "end_positions": np.array([1, 2, 3, 1, 2])}
-        columns = {**random_rows(ANSWERS_SCHEMA, 5), **ends}
+        columns = {**cases.random_rows(ANSWERS_SCHEMA, 5), **ends}
         data = reader.open(str(write_dataset({"test": [columns]}, schema=ANSWERS_SCHEMA)))
         model = two_outputs(form)
         metrics = model.evaluate(
@@ -107,7 +86,6 @@ class TestSpanAnswers:
 
 
 def two_outputs(form: str) -> Any:
-    """A model with two outputs that always predict position 1."""
     inputs = {name: keras.Input([LENGTH], dtype="int32", name=name) for name in ("input_ids", "attention_mask")}
     always = keras.ops.one_hot(keras.ops.zeros_like(inputs["input_ids"][:, 0]) + 1, LENGTH)
     names = ("start_positions", "end_positions")
@@ -150,9 +128,7 @@ def test_minus_one_is_a_number_like_others_in_regression() -> None:
         ([], None, ""),
     ],
 )
-def test_whole_numbers_that_are_no_class_ids_are_refused(
-    ranges: list[tuple[int, int, int]], num_labels: int | None, words: str
-) -> None:
+def test_numbers_that_are_no_class_ids_are_refused(ranges: list[Any], num_labels: int | None, words: str) -> None:
     splits = {
         f"split{at}": Split(shards=(), labels=LabelRange(smallest=low, largest=high, distinct=distinct))
         for at, (low, high, distinct) in enumerate(ranges)
@@ -174,7 +150,7 @@ def seq2seq_batch(rows: list[list[int]], *, pad_id: int = 0, left: bool = False)
 
 
 def applied(features: dict[str, tf.Tensor], *, pad_id: int = 0, **options: Any) -> Any:
-    manifest = make_manifest(SEQ2SEQ_SCHEMA, tokenizer=tokenizer_facts(eos_id=1, bos_id=7, pad_id=pad_id))
+    manifest = make_manifest(SEQ2SEQ_SCHEMA, tokenizer=conftest.tokenizer_facts(eos_id=1, bos_id=7, pad_id=pad_id))
     return objectives.seq2seq(**options).bind(manifest)(features, seed=SEED)
 
 
@@ -200,10 +176,8 @@ def test_decoder_inputs_equal_transformers_shift_tokens_right(rows: list[list[in
 
 
 def test_rows_that_fill_up_a_batch_have_no_weight_and_padding_for_a_target(write_dataset: WriteDataset) -> None:
-    columns = {
-        name: np.asarray(seq2seq_batch([[11, 12, 9]], pad_id=9)[name], np.int64) for name in SEQ2SEQ_SCHEMA.names
-    }
-    folder = write_dataset({"test": [columns]}, schema=SEQ2SEQ_SCHEMA, tokenizer=tokenizer_facts(pad_id=9))
+    columns = {name: seq2seq_batch([[11, 12, 9]], pad_id=9)[name].numpy().astype(int) for name in SEQ2SEQ_SCHEMA.names}
+    folder = write_dataset({"test": [columns]}, schema=SEQ2SEQ_SCHEMA, tokenizer=conftest.tokenizer_facts(pad_id=9))
     dataset = reader.open(str(folder)).dataset("test", global_batch_size=2, objective=objectives.seq2seq())
     inputs, labels, weights = next(iter(dataset))
     assert weights.numpy().tolist() == [[1, 1, 1, 0, 0], [0] * T]

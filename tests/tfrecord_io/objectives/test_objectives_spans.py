@@ -9,17 +9,8 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.objectives import (
-    EOS,
-    PACK_SCHEMA,
-    PAD,
-    SEED,
-    SENTINELS,
-    TOKENIZER,
-    assert_the_graph_gives_the_same,
-    batch,
-    manifest_of,
-)
+from tests.support import objectives as cases
+from tests.support.objectives import EOS, PAD, SEED, SENTINELS, assert_the_graph_gives_the_same, batch, manifest_of
 from tests.tfrecord_io.conftest import make_manifest, tokenizer_facts
 from tfrecord_io import objectives
 from tfrecord_io.errors import ReaderError
@@ -95,8 +86,6 @@ means = st.floats(1.0, 8.0)
 
 
 class TestEveryRow:
-    """What holds for any text, density and mean."""
-
     @pytest.mark.slow
     @settings(max_examples=20)
     @given(shape=shapes, density=densities, mean_span=means, left=st.booleans(), seed=st.integers(0, 2**31))
@@ -136,8 +125,6 @@ def test_the_defaults_are_t5s_lengths() -> None:
 
 
 class TestEnds:
-    """EOS, the start token, and rows with little or nothing in them."""
-
     def test_an_eos_that_ends_a_row_is_the_end_of_its_inputs(self) -> None:
         text = numbered(9)[0]
         [(inputs, target)] = corrupted([[*text, EOS]], 12)
@@ -167,8 +154,6 @@ class TestEnds:
 
 
 class TestChance:
-    """Where spans lie."""
-
     @pytest.mark.slow
     def test_every_possibility_is_equally_likely(self) -> None:
         # 7 tokens lose 3 in 2 spans: 2 ways to cut 3, and 10 ways to place two spans among 4 others.
@@ -182,8 +167,6 @@ class TestChance:
 
 
 class TestRefused:
-    """What an option, a tokenizer or a dataset does not allow."""
-
     @pytest.mark.parametrize(
         ("name", "value"), [*(("density", value) for value in (0.0, 1.0, NAN)), ("mean_span", 0.9), ("mean_span", INF)]
     )
@@ -207,7 +190,7 @@ class TestRefused:
             (manifest_of(8), {"sentinel_ids": [999, 999]}, "expected distinct ids"),
             (manifest_of(8), {"sentinel_ids": [999, -1]}, "expected distinct ids"),
             (make_manifest(tokenizer=tokenizer_facts(sentinel_ids=SENTINELS)), {}, "no EOS token.*give eos_id"),
-            (make_manifest(PACK_SCHEMA, tokenizer=TOKENIZER), {}, "several documents.*--layout concat"),
+            (make_manifest(cases.PACK_SCHEMA, tokenizer=cases.TOKENIZER), {}, "several documents.*--layout concat"),
             (manifest_of(1), {}, "rows have 1 token.*--max-length"),
         ],
     )

@@ -33,7 +33,6 @@ def rows(root: pathlib.Path) -> Rows:
 
 
 def assert_rows(columns: dict[str, np.ndarray], numbers: Any) -> None:
-    """Check that the columns contain the rows with these numbers."""
     expected = pad_rows(sum(SIZES))
     assert list(columns) == list(PAD_SCHEMA.names)
     for name, values in columns.items():

@@ -26,7 +26,6 @@ pytestmark = pytest.mark.slow
 
 
 def trained_logits(task: str) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """The features of some rows, and the logits that the trained model gives for all of their tokens."""
     folder = model_of(task)
     trained = model_files.read(str(folder))
     model = loading.load_model(str(folder), trained).model

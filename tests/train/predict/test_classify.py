@@ -107,7 +107,6 @@ def test_rows_of_several_lengths_are_in_source_order_too(tmp_path: Path) -> None
 
 
 def _probabilities(folder: Path, data: Path, length: int) -> dict[tuple[int, int], np.ndarray]:
-    """Return the model's output for each record of one length, by shard and record."""
     model = loading.load_model(str(folder), model_files.read(str(folder))).model
     part = reader.open(data)
     shards = enumerate(part.manifest.splits["validation"].shards)

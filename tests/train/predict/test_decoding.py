@@ -17,8 +17,6 @@ def chances_after(ids: tuple[int, ...]) -> np.ndarray:
 
 
 def next_logits(ids_NL: tf.Tensor, lengths_N: tf.Tensor) -> tf.Tensor:
-    """The same, in the graph."""
-
     def look_up(ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         rows = [chances_after(tuple(row[:count].tolist())) for row, count in zip(ids, lengths, strict=True)]
         return np.array(rows, np.float32)

@@ -135,9 +135,7 @@ WRITTEN: dict[str, tuple[list[str], str]] = {
 
 
 @pytest.mark.parametrize("kind", WRITTEN)
-def test_texts_that_may_be_meant_otherwise_are_named(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str
-) -> None:
+def test_texts_that_may_mean_otherwise_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str) -> None:
     values, words = WRITTEN[kind]
     plan(tmp_path, values)
     assert len(caplog.messages) == bool(words)

@@ -103,9 +103,7 @@ def test_a_column_that_cannot_be_what_it_is_named_for_is_refused(
         ("a.json", '{"data": [{"text": "a"}]}', "text", "field=data: the rows seem to be inside 'data'"),
     ],
 )
-def test_a_missing_column_of_a_file_says_what_may_be_wrong(
-    tmp_path: Path, name: str, content: str, column: str, advice: str
-) -> None:
+def test_a_missing_column_has_a_likely_cause(tmp_path: Path, name: str, content: str, column: str, advice: str) -> None:
     (tmp_path / name).write_text(content)
     config = SourceConfig(dataset=str(tmp_path / name), text_columns=(column,))
     with pytest.raises(ColumnError) as raised:
@@ -168,9 +166,7 @@ def test_a_label_is_what_its_column_holds(tmp_path: Path, values: Sequence[Any],
         ([[], None, [0.5, 1.0, 2.0]], "float32", (3,)),
     ],
 )
-def test_a_kept_column_has_one_dtype_and_shape(
-    tmp_path: Path, values: Sequence[Any], dtype: str, shape: tuple[int, ...]
-) -> None:
+def test_a_kept_column_has_one_dtype_and_shape(tmp_path: Path, values: Any, dtype: str, shape: tuple[int, ...]) -> None:
     (feature,) = planned(tmp_path / "d", dataset(kept=values), keep_columns=("kept",)).kept
     assert (feature.name, feature.dtype, feature.shape, feature.role) == ("kept", dtype, shape, "column")
 

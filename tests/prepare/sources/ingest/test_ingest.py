@@ -98,10 +98,7 @@ def test_damage_to_a_part_is_an_error_that_names_it_and_never_other_rows(tmp_pat
     path = Path(source.path(source.tasks()[0]))
     whole, expected = path.read_bytes(), read_all(source)
     rng = random.Random(0)
-    places = [
-        *(rng.randrange(len(whole)) for _ in range(12)),
-        *(len(whole) - rng.randrange(1, 9000) for _ in range(40)),
-    ]
+    places = [rng.randrange(len(whole)) for _ in range(12)] + [-rng.randrange(1, 9000) % len(whole) for _ in range(40)]
     errors: list[SourceError] = []
     for place in places:
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])

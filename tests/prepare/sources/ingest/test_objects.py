@@ -21,10 +21,7 @@ SMALL: dict[str, Any] = {"max_length": 16, "shard_size": "20kB", "workers": 1, "
 
 
 def _columns(rows: int) -> dict[str, list[Any]]:
-    return {
-        "text": [f"text {row}, " + "good " * (row % 9) for row in range(rows)],
-        "label": [r % 2 for r in range(rows)],
-    }
+    return {"text": [f"text {n}, " + "good " * (n % 9) for n in range(rows)], "label": [n % 2 for n in range(rows)]}
 
 
 def _dataset(rows: int = 300) -> datasets.Dataset:

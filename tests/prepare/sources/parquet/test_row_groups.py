@@ -35,6 +35,7 @@ TABLE = pa.table(
 )
 PLAIN = TABLE.cast(TABLE.schema.set(2, pa.field("topic", pa.string())))
 TYPES = PLAIN.schema
+Ranges = list[tuple[int, int]]
 
 
 def read(
@@ -65,13 +66,9 @@ COLUMNS = st.lists(st.sampled_from(TYPES.names), min_size=1, unique=True)
 
 @pytest.mark.slow
 @given(row_ranges=some_ranges(COUNT), columns=COLUMNS)
-def test_any_segments_give_the_rows_of_the_table(
-    row_ranges: list[tuple[int, int]], columns: list[str], groups: Groups
-) -> None:
+def test_any_segments_give_the_rows_of_the_table(row_ranges: Ranges, columns: list[str], groups: Groups) -> None:
     batches = read(groups, row_ranges, columns)
-    expected = pa.concat_tables(
-        [PLAIN.select(columns).slice(start, stop - start) for start, stop in row_ranges or [(0, 0)]]
-    )
+    expected = pa.concat_tables([PLAIN.select(columns)[start:stop] for start, stop in row_ranges or [(0, 0)]])
     schema = pa.schema([TYPES.field(name) for name in columns])
     assert pa.Table.from_batches([batch for _, batch in batches], schema=schema).equals(expected)
     pieces = groups.pieces(row_ranges)
@@ -81,9 +78,8 @@ def test_any_segments_give_the_rows_of_the_table(
 
 
 @pytest.fixture
-def requests(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """The ranges that are requested of remote files."""
-    ranges: list[tuple[int, int]] = []
+def requests(monkeypatch: pytest.MonkeyPatch) -> Ranges:
+    ranges: Ranges = []
     fetch = object_storage.fetch
 
     def noted(get: Callable[[int, int], bytes], start: int, stop: int, *, path: str) -> bytes:
@@ -97,7 +93,7 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
 WIDE = pa.table({"a": [f"{row}" * 20 for row in range(900)], "c": [os.urandom(1_000)] * 900, "b": range(900)})
 
 
-def test_far_away_neighbouring_groups_take_one_request_and_the_footer_one(requests: list[tuple[int, int]]) -> None:
+def test_far_away_neighbouring_groups_take_one_request_and_the_footer_one(requests: Ranges) -> None:
     groups = in_place(parquet("memory://rows/counted.parquet", WIDE, rows=100, use_dictionary=False))
     requests.clear()
     batches = read(groups, [(0, 250), (300, 350), (600, 900)], ["a", "b"], types=WIDE.schema)
@@ -108,9 +104,7 @@ def test_far_away_neighbouring_groups_take_one_request_and_the_footer_one(reques
     assert len(requests) == 1, "the footer is kept"
 
 
-def test_far_away_large_holes_and_large_groups_are_apart(
-    requests: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_far_away_large_holes_and_large_groups_are_apart(requests: Ranges, monkeypatch: pytest.MonkeyPatch) -> None:
     groups = in_place(parquet("memory://rows/holes.parquet", WIDE, rows=300, use_dictionary=False))
     seams.put(monkeypatch, hole_bytes=1_000)
     requests.clear()
@@ -124,9 +118,7 @@ def test_far_away_large_holes_and_large_groups_are_apart(
     assert expected.equals(WIDE.select(["c"]))
 
 
-def test_far_away_groups_that_unpack_to_much_are_apart(
-    requests: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_far_away_groups_that_unpack_to_much_are_apart(requests: Ranges, monkeypatch: pytest.MonkeyPatch) -> None:
     """A text column that decodes to 2 GiB would arrive in two batches, after using as much memory per thread."""
     same = pa.table({"a": ["the same text" * 100] * 900})
     groups = in_place(parquet("memory://rows/same.parquet", same, rows=100, use_dictionary=False))
@@ -388,11 +380,11 @@ def test_a_dictionary_that_decodes_to_too_much_is_refused_and_its_first_rows_are
 
 # Row groups that take few bytes in a file and many in memory.
 
-REPEATED = pa.DictionaryArray.from_arrays(pa.array([None, *[0, 1] * 2_000], pa.int32()), ["x" * 400_000, "y" * 400_000])
+REPEATED = pa.DictionaryArray.from_arrays(pa.array([None, *[0, 1] * 1_000], pa.int32()), ["x" * 400_000, "y" * 400_000])
 HUGE: dict[str, pa.Array] = {
     "text": REPEATED,
-    "list": pa.ListArray.from_arrays(pa.array([0, 0, *range(2, 4_002, 2)], pa.int32()), REPEATED.slice(1)),
-    "struct": pa.StructArray.from_arrays([REPEATED, pa.array(range(4_001))], ["a", "b"]),
+    "list": pa.ListArray.from_arrays(pa.array([0, 0, *range(2, 2_002, 2)], pa.int32()), REPEATED.slice(1)),
+    "struct": pa.StructArray.from_arrays([REPEATED, pa.array(range(2_001))], ["a", "b"]),
 }
 # Its memory may be freed after the test.
 COUNTED = pa.proxy_memory_pool(pa.default_memory_pool())
@@ -405,7 +397,7 @@ def written_huge(folder: Path, column: pa.Array) -> DataFile:
 
 @pytest.mark.parametrize("name", HUGE)
 def test_equal_values_of_a_large_group_are_decoded_in_parts(name: str, tmp_path: Path) -> None:
-    """1.6 GB when decoded; `datasets` decodes them at once."""
+    """0.8 GB when decoded; `datasets` decodes them at once."""
     file = written_huge(tmp_path, HUGE[name])
     assert file.size < 100_000
     schema = pq.read_schema(file.path)
@@ -419,7 +411,7 @@ def test_equal_values_of_a_large_group_are_decoded_in_parts(name: str, tmp_path:
     finally:
         pa.set_memory_pool(before)
     assert rows == len(HUGE[name])
-    assert num_bytes > 1_500_000_000
+    assert num_bytes > 750_000_000
     assert COUNTED.max_memory() < 400_000_000
 
 

@@ -13,11 +13,7 @@ from tests import building
 from tests.prepare.sources.stored import data_file, in_place, parquet
 from tfrecord_io.errors import SourceError
 
-PAIRS = [
-    {"en": "The sun.", "de": "Die Sonne."},
-    {"en": "A bird.", "de": "Ein Vogel."},
-    {"en": "Snow.", "de": "Schnee."},
-]
+PAIRS = [{"en": "The sun.", "de": "Die Sonne."}, {"en": "A bird.", "de": "Ein Vogel."}, {"en": "Ice.", "de": "Eis."}]
 ROWS = [{"translation": pair, "meta": {"label": name, "id": 5}} for pair, name in zip(PAIRS, "aba", strict=True)]
 TABLE = pa.table({"t": pa.array([{"en": f"row {n}", "x": {"y": n}} if n % 5 else None for n in range(40)])})
 

@@ -95,12 +95,7 @@ def test_spellings_of_numbers_are_left_to_the_reader(tmp_path: Path) -> None:
     ],
 )
 def test_lines_that_a_quote_joins_are_said_where_they_look_like_rows(
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-    header: str,
-    lines: list[str],
-    options: dict[str, Any],
-    is_said: bool,
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, header: str, lines: list[str], options: Any, is_said: bool
 ) -> None:
     with caplog.at_level(logging.WARNING, logger="pipelines"):
         name = "a.tsv" if "\t" in header else "a.csv"

@@ -148,10 +148,9 @@ def test_a_folder_is_read_as_load_dataset_reads_it(name: str, tmp_path: Path) ->
     write(tmp_path / "data")
     options = dict(options)
     reader = options.pop("path", None)
-    where: dict[str, Any] = {"path": reader, "data_dir": str(tmp_path / "data")} if reader else {}
-    expected = datasets.load_dataset(
-        **(where or {"path": str(tmp_path / "data")}), cache_dir=str(tmp_path / "cache"), **options
-    )
+    data = str(tmp_path / "data")
+    where: dict[str, Any] = {"path": reader, "data_dir": data} if reader else {"path": data}
+    expected = datasets.load_dataset(**where, cache_dir=str(tmp_path / "cache"), **options)
     named = {"sample_by": options.pop("sample_by", None), "format": reader}
     source = building.opened(
         SourceConfig(
@@ -194,9 +193,7 @@ def test_parquet_in_a_tar_is_to_be_unpacked(tmp_path: Path) -> None:
 
 
 def test_a_saved_dataset_is_read_as_load_from_disk_reads_it(tmp_path: Path) -> None:
-    features = datasets.Features(
-        {"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["a", "b", "c"])}
-    )
+    features = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=[*"abc"])})
     train = datasets.Dataset.from_list(PLAIN, features=features).shuffle(seed=3)
     datasets.DatasetDict({"my-split": train, "b": train.select([2, 1])}).save_to_disk(
         tmp_path / "data", num_shards={"my-split": 3, "b": 1}
@@ -221,9 +218,7 @@ def assert_same(source: Any, expected: Any) -> None:
         held = expected[name].with_format("arrow")[:]
         # A view, or a large string, is another layout of the same values.
         known = {column: kind.text.replace("large_", "") for column, kind in source.columns[name].items()}
-        told = {
-            column: re.sub("_view|large_", "", repr(feature)) for column, feature in expected[name].features.items()
-        }
+        told = {column: re.sub("_view|large_", "", repr(kind)) for column, kind in expected[name].features.items()}
         assert known == told
         batches = [batch for _, batch in split.read(split.ranges, held.column_names)]
         assert pa.Table.from_batches(batches).to_pylist() == held.to_pylist()

@@ -63,7 +63,6 @@ def files_of(folder: Path, position: str, value: str, *, form: str) -> dict[str,
 
 
 def texts_of(folder: Path, **options: Any) -> Sequence[str | None]:
-    """Return the texts, or REFUSED."""
     config = SourceConfig(dataset=str(folder), **options)
     try:
         source = building.opened(config)

@@ -11,7 +11,6 @@ import os
 import re
 import tarfile
 import zipfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,9 +52,7 @@ def _write(folder: Path, *names: str, content: bytes = ROW) -> Path:
 
 
 @pytest.mark.parametrize("other", ["./a.jsonl", "../here/a.jsonl", "{}/a.jsonl", "*.jsonl", ".", "file://{}/a.jsonl"])
-def test_a_file_that_is_named_in_two_ways_is_read_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: str
-) -> None:
+def test_a_file_named_in_two_ways_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: str) -> None:
     here = _write(tmp_path / "here", "a.jsonl")
     monkeypatch.chdir(here)
     assert _paths(_resolve("a.jsonl", other.format(here)), here) == {"train": ["a.jsonl"]}
@@ -210,9 +207,7 @@ def test_an_output_is_no_source_itself(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["missing.jsonl", "missing/*.csv", "missing/folder/of/data"])
 @pytest.mark.parametrize("root", ["{}", ".", "memory://bucket"])
-def test_a_path_that_is_not_there_is_a_clear_error(
-    tmp_path: Path, memory: MemoryFileSystem, root: str, name: str
-) -> None:
+def test_a_path_that_is_not_there_is_a_clear_error(tmp_path: Path, memory: Any, root: str, name: str) -> None:
     memory.pipe("/bucket/data/a.jsonl", ROW)
     with pytest.raises(SourceError, match=r"no such file or folder; check the path"):
         _resolve(f"{root.format(tmp_path)}/{name}")
@@ -260,9 +255,7 @@ def test_several_names_are_files(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("named", ["folder", "saved", "file"])
-def test_options_that_choose_nothing_are_refused(
-    tmp_path: Path, option: dict[str, str], cause: str, named: str
-) -> None:
+def test_options_that_choose_nothing_are_errors(tmp_path: Path, option: dict[str, str], cause: str, named: str) -> None:
     if named == "saved":
         datasets.Dataset.from_dict({"text": TEXTS}).save_to_disk(tmp_path / "data")
     else:
@@ -290,9 +283,7 @@ def test_a_remote_folder_is_read_like_a_local_one(tmp_path: Path, memory: Memory
 
 
 @pytest.mark.parametrize("where", ["local", "remote"])
-def test_a_glob_finds_what_is_hidden_or_special_only_where_it_says_so(
-    tmp_path: Path, memory: MemoryFileSystem, where: str
-) -> None:
+def test_a_glob_finds_hidden_files_only_where_it_says_so(tmp_path: Path, memory: MemoryFileSystem, where: str) -> None:
     names = ["__a.jsonl", ".b.jsonl", "__c/d.jsonl", ".e/f.jsonl", "g/h.jsonl"]
     _write(tmp_path, *names)
     for name in names:
@@ -316,18 +307,14 @@ def test_code_beside_the_data_is_not_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("names", [["a.jsonl", "b.jsonl", "c.csv"], ["train.jsonl", "test.jsonl", "more.jsonl"]])
-def test_what_datasets_leaves_out_is_named(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, names: Sequence[str]
-) -> None:
+def test_what_datasets_leaves_out_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture, names: list[str]) -> None:
     _write(tmp_path, *names, "notes.md", "README.md")
     listing = _resolve(tmp_path)
     assert sorted(path for some in _paths(listing, tmp_path).values() for path in some) == sorted(names[:2])
     assert f"{tmp_path}: not used: {names[2]}, notes.md" in caplog.text
 
 
-def test_a_file_in_capitals_that_is_taken_for_training_rows_is_named(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_file_in_capitals_that_is_taken_for_training_is_named(tmp_path: Path, caplog: Any) -> None:
     assert list(_resolve(_write(tmp_path, "TRAIN.jsonl", "TEST.jsonl")).splits) == ["train"]
     assert "TEST.jsonl is in split train" in caplog.text
 
@@ -438,9 +425,7 @@ def test_a_local_file_that_changes_while_it_is_read_is_refused(tmp_path: Path) -
         data_files.identify([described])
 
 
-def test_a_remote_file_is_known_by_its_bytes_where_its_service_has_no_mark(
-    memory: MemoryFileSystem, tmp_path: Path
-) -> None:
+def test_a_remote_file_is_known_by_its_bytes_if_its_service_has_no_mark(memory: Any, tmp_path: Path) -> None:
     memory.pipe("/digests/7", b"x" * 7)
     (tmp_path / "7").write_bytes(b"x" * 7)
     files = [DataFile(path="memory://digests/7", name="7", size=7), data_files.describe(str(tmp_path / "7"), name="7")]
@@ -455,9 +440,7 @@ def test_a_remote_file_is_known_by_its_bytes_where_its_service_has_no_mark(
         (FileNotFoundError("gone"), "existed when the files were listed, but no longer exists"),
     ],
 )
-def test_what_a_service_says_is_an_error_with_a_remedy(
-    monkeypatch: pytest.MonkeyPatch, error: Exception, cause: str
-) -> None:
+def test_errors_of_a_service_have_a_remedy(monkeypatch: pytest.MonkeyPatch, error: Exception, cause: str) -> None:
     def info(self: Any, path: str, **options: Any) -> dict[str, Any]:
         raise error
 

@@ -49,9 +49,7 @@ def test_a_dict_has_its_splits_by_name_here_and_elsewhere(tmp_path: Path, memory
     assert [entry["name"] for entry in here.identity["files"]] == names
     assert here.identity == there.identity
     assert here.features_of("a") == there.features_of("a")
-    assert [file.path for some in there.splits.values() for file in some] == [
-        f"memory://bucket/saved/{n}" for n in names
-    ]
+    assert [f.path for part in there.splits.values() for f in part] == [f"memory://bucket/saved/{n}" for n in names]
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Splits after the user's functions."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +27,7 @@ __all__ = ["folder"]
 
 
 def opened(
-    folder: Path,
-    rows: pa.Table | Sequence[Mapping[str, Any]],
-    functions: Sequence[UserFunction],
-    *,
-    group_rows: int = 100,
+    folder: Path, rows: pa.Table | Sequence[Any], functions: Sequence[UserFunction], *, group_rows: int = 100
 ) -> tuple[SplitSource, Columns]:
     """Return the split `train` with these rows after the functions, and its columns."""
     stored = store(folder, group_rows=group_rows, train=rows)
@@ -64,17 +60,12 @@ class TestReading:
         assert texts == [f"ROW {index}" if value else None for index, value in enumerate(keep)]
         assert list(itertools.chain.from_iterable(map(filtered, batches))) == [not value for value in keep]
         assert {name for batch in batches for name in without_reasons(batch).schema.names} == {"text"}
-        assert [text for batch in batches for text in kept_rows(batch).column("text").to_pylist()] == list(
-            filter(None, texts)
-        )
+        assert [text for batch in batches for text in kept_rows(batch)["text"].to_pylist()] == list(filter(None, texts))
 
     def test_a_column_may_be_added_replaced_and_dropped(self, folder: Path) -> None:
         write(f"{HEAD}def f(t): return pa.table({{'words': pc.utf8_split_whitespace(t['text']), 'text': t['n']}})\n")
         split, columns = opened(folder, [{"text": "a b", "n": 3}] * 4, find(("map", "clean:f")))
-        assert {name: column.kind for name, column in columns.items()} == {
-            "words": pa.list_(pa.string()),
-            "text": pa.int64(),
-        }
+        assert {n: column.kind for n, column in columns.items()} == {"words": pa.list_(pa.string()), "text": pa.int64()}
         assert split.reader.schema == columns.arrow_schema
         (batch,) = rows_of(split, ["text", "words"])
         assert batch.to_pylist()[0] == {"text": 3, "words": ["a", "b"]}
@@ -109,8 +100,6 @@ def classes(folder: Path) -> Stored:
 
 
 class TestClasses:
-    """Class names of the source stay if the values do."""
-
     @pytest.mark.parametrize(
         ("body", "names"),
         [
@@ -120,9 +109,7 @@ class TestClasses:
             ("return t.set_column(1, 'label', t['label'].cast('int32'))", None),
         ],
     )
-    def test_of_values_that_a_map_changes_they_are_unknown(
-        self, folder: Path, body: str, names: list[str] | None
-    ) -> None:
+    def test_of_values_that_a_map_changes_they_are_gone(self, folder: Path, body: str, names: list[str] | None) -> None:
         stored = changed(classes(folder), [one("map", body)])
         assert stored.columns["train"]["label"].classes == (names and tuple(names))
 
@@ -148,8 +135,6 @@ ROWS = [{"text": f"row {index % 70}", "n": index, "x": None if index % 5 else fl
 
 
 class TestPlanning:
-    """Facts that the launcher learns from a sample."""
-
     def test_of_large_groups_few_are_read_and_from_all_along_the_split(self, folder: Path) -> None:
         rng = np.random.default_rng(0)
         noise = pa.table({"x": pa.array([rng.bytes(20_000) for _ in range(1200)])})

@@ -66,8 +66,6 @@ def counted(split: SplitSource) -> dict[str, int]:
 
 
 class TestSides:
-    """Every row is in one of the splits, and in the ledgers of all."""
-
     def test_each_row_is_in_one_split_and_about_so_many_are_held_out(self, folder: Path) -> None:
         splits = divided(folder, "validation=10%")
         train, validation = numbers(splits["train"]), numbers(splits["validation"])
@@ -135,8 +133,6 @@ class TestWithFunctions:
 
 
 class TestOptions:
-    """Options are checked before opening anything, and against the splits before reading rows."""
-
     @pytest.mark.parametrize(
         ("text", "expected"),
         [

@@ -39,8 +39,6 @@ class TestFinding:
         with refused(ConfigError, f"--{kind} clean:f: an argument looks like a credential"):
             find((kind, f"clean:f({argument})"))
 
-    """Which text a function is pinned by."""
-
     def test_a_file_below_it_without_executing_the_packages_above(self) -> None:
         write("raise SystemExit('not me')", "mine.__init__")
         write(UPPER, "mine.own.clean")
@@ -85,8 +83,6 @@ class TestFinding:
 
 
 class TestPinning:
-    """What runs is the text that was found, wherever and whenever."""
-
     def test_an_edit_meanwhile_and_a_file_that_is_gone_change_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
         before = one("map", "return t")
         after = one("map", "return t.append_column('new', t['n'])")
@@ -112,9 +108,7 @@ class TestPinning:
         write(UPPER + LONG)
         functions = find(("map", "clean:upper"), ("filter", "clean:long"))
         stored = json.loads(json.dumps([dataclasses.asdict(function) for function in functions]))
-        again = user_functions.restore(
-            stored, expected=[function.identity() for function in functions], where="source.json"
-        )
+        again = user_functions.restore(stored, expected=[one.identity() for one in functions], where="source.json")
         assert again == functions
 
     @pytest.mark.parametrize("damage", [[], None, 3, [{}], [3], "source", "spec"])
@@ -126,8 +120,6 @@ class TestPinning:
 
 
 class TestCalling:
-    """Arguments and results of functions."""
-
     @pytest.mark.parametrize(
         "mask",
         [
