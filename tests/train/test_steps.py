@@ -97,7 +97,7 @@ def test_smoothed_losses_are_the_cross_entropy_with_smoothed_targets(shape: tupl
 @pytest.mark.parametrize(("task", "model"), [("mlm", "at_positions"), ("clm", "everywhere")])
 def test_parts_add_up_to_the_whole(data: Data, task: str, model: str) -> None:
     # Rows of 3 to 16 tokens: the weights of the parts differ.
-    options = {"batch_size": 8, "task": task, "model": f"tests.train.small:{model}"}
+    options: Any = {"batch_size": 8, "task": task, "model": f"tests.train.small:{model}"}
     (parts, batch), (whole, _) = (prepared(data, accumulate=parts, **options) for parts in (4, 1))
     for _ in range(2):
         assert float(parts.train(batch)) == pytest.approx(float(whole.train(batch)), rel=1e-5)
