@@ -50,15 +50,15 @@ def parquet(
     """Write the columns in row groups of the given sizes, in several files. `options` go to `pq.write_table`."""
     folder.mkdir(parents=True, exist_ok=True)
     table = columns if isinstance(columns, pa.Table) else pa.table(columns)
-    found = []
+    paths = []
     for index, rows in enumerate(np.array_split(np.arange(table.num_rows), files)):
         path = folder / f"{name}-{index}.parquet"
         part = table.slice(rows[0], len(rows))
-        found.append(stored.parquet(path, part, rows=group_rows, **options))
+        paths.append(stored.parquet(path, part, rows=group_rows, **options))
     return SplitSource(
         name=name,
         source_split=name,
-        groups=stored.in_place(*found, columns=table.column_names),
+        groups=stored.in_place(*paths, columns=table.column_names),
         ranges=tuple(ranges or ((0, table.num_rows),)),
         reader=RowReader(split=name, types=table.schema),
     )
@@ -77,8 +77,8 @@ def work(
     opened, files = tokenization.resolve(TokenizerConfig(name=str(tokenizer)))
     facts = tokenization.facts(opened, name=str(tokenizer), files=files)
     length = tokenization.resolve_length(opened, layout)
-    given = {"tokenizer": opened, "facts": facts, "length": length, "columns": columns}
-    encoder = layouts.open_encoder(layout, **given, engine=options.get("engine", "auto"))
+    parts = {"tokenizer": opened, "facts": facts, "length": length, "columns": columns}
+    encoder = layouts.open_encoder(layout, **parts, engine=options.get("engine", "auto"))
     features = encoder.features()
     label = (columns.label.feature,) if columns.label else ()
     deciding: dict[str, Any] = {"compression": "none", "seed": 0, "shuffle": True}
@@ -110,8 +110,8 @@ def plan(work: Work, *, targets: float, split: str = "train") -> tuple[SplitPlan
 def planned(work: Work, sample: sampling.Sample, *, shard_bytes: int, split: str = "train") -> SplitPlan:
     source = work.splits[split]
     rows = block_rows(row_bytes=sample.row_bytes, shard_bytes=shard_bytes)
-    found = split_plans.forecast(work.job.spec, source, sample, block_rows=rows)
-    return plan_split(found, source, shard_bytes=shard_bytes, seed=work.job.spec.seed, shuffle=work.job.spec.shuffle)
+    blocks = split_plans.forecast(work.job.spec, source, sample, block_rows=rows)
+    return plan_split(blocks, source, shard_bytes=shard_bytes, seed=work.job.spec.seed, shuffle=work.job.spec.shuffle)
 
 
 def shard_sizes(work: Work, made: SplitPlan) -> np.ndarray:

@@ -50,8 +50,8 @@ def build(data: object, output: object, *words: object, **changes: object) -> Ou
 
 def done(outcome: Outcome) -> Mapping[str, Any]:
     assert outcome.status == 0, outcome.err
-    said: dict[str, Any] = json.loads(outcome.out)
-    return said
+    summary: dict[str, Any] = json.loads(outcome.out)
+    return summary
 
 
 def grown(folder: Path, **changes: object) -> tuple[Path, Path]:

@@ -24,7 +24,7 @@ Write = Callable[[Path, Iterable[int]], Path]
 def test_old_files_keep_their_bytes_and_new_shards_come_behind_them(tmp_path: Path, changes: dict[str, object]) -> None:
     data, out = grown(tmp_path, **changes)
     before = building.files(out)
-    said = done(build(data, out, "--append", **changes))
+    summary = done(build(data, out, "--append", **changes))
     after = building.files(out)
     changed = {name for name in before if after.get(name) != before[name]}
     assert changed <= {"manifest.json", "dataset_info.json", "features.json", "label.labels.txt"}
@@ -34,7 +34,7 @@ def test_old_files_keep_their_bytes_and_new_shards_come_behind_them(tmp_path: Pa
     assert names[: len(old)] == old
     assert [int(name.split("-")[2]) for name in names] == list(range(len(names)))
     assert {name.partition("-of-")[2][:5] for name in names[len(old) :]} == {f"{len(names):05d}"}
-    assert said["shards_made"] == len(names) - len(old) > 0
+    assert summary["shards_made"] == len(names) - len(old) > 0
     assert sorted(numbers(out)) == [*OLD, *NEW]
     assert building.command("verify", out).status == 0
 
@@ -73,10 +73,10 @@ def test_several_lengths_of_rows_stay_sorted_by_length(tmp_path: Path) -> None:
     lengths = read_manifest(out).bucket_lengths
     json_lines(data / "train-b.jsonl", NEW)
     done(build(data, out, "--append", bucket_lengths="auto:2"))
-    found = read_manifest(out)
-    assert found.bucket_lengths == lengths
-    assert [(shard.length, shard.task) for shard in found.splits["train"].shards] == sorted(
-        (shard.length, shard.task) for shard in found.splits["train"].shards
+    facts = read_manifest(out)
+    assert facts.bucket_lengths == lengths
+    assert [(shard.length, shard.task) for shard in facts.splits["train"].shards] == sorted(
+        (shard.length, shard.task) for shard in facts.splits["train"].shards
     )
 
 
@@ -92,14 +92,14 @@ def test_appends_follow_one_another_and_may_bring_new_splits(tmp_path: Path, cha
     done(build(data, out, "--append", tokenizer=moved, **changes))
     assert sorted(numbers(out)) == list(range(110))
     assert sorted(numbers(out, "test")) == list(range(200, 230))
-    found = read_manifest(out)
-    assert [dict(each.rows) for each in found.generations] == [
+    facts = read_manifest(out)
+    assert [dict(step.rows) for step in facts.generations] == [
         {"train": ((0, 60),)},
         {"train": ((60, 100),)},
         {"train": ((100, 110),), "test": ((0, 30),)},
     ]
     kept = [manifest.parse((out / f"manifest-{number}.json").read_bytes()) for number in range(2)]
-    assert [each.fingerprint for each in (*kept, found)] == [each.fingerprint for each in found.generations]
+    assert [past.fingerprint for past in (*kept, facts)] == [step.fingerprint for step in facts.generations]
     assert building.command("verify", out).status == 0
 
 
@@ -154,7 +154,7 @@ def test_plan_shows_the_new_rows_alone_and_none_change_nothing(tmp_path: Path) -
     before = building.files(out)
     outcome = building.command("plan", data, "--append", "--json", *building.options(out, **OPTIONS))
     assert outcome.status == 0, outcome.err
-    assert [each["rows"] for each in json.loads(outcome.out)] == [len(NEW)]
+    assert [split["rows"] for split in json.loads(outcome.out)] == [len(NEW)]
     assert building.files(out) == before
     done(build(data, out, "--append"))
     before = building.files(out)
@@ -177,12 +177,12 @@ def test_readers_of_the_former_manifest_go_on_and_may_open_it_again(tmp_path: Pa
     first = next(batches)["number"].numpy().tolist()
     done(build(data, out, "--append"))
     former = out / "manifest-0.json"
-    assert sorted(int(each["number"]) for each in opened) == [*OLD]
+    assert sorted(int(row["number"]) for row in opened) == [*OLD]
     assert {number for _ in range(20) for number in next(batches)["number"].numpy().tolist()} == {*OLD}
     again = iter(reader.open(former).dataset("train", global_batch_size=8, training=True, seed=1))
     assert next(again)["number"].numpy().tolist() == first
-    assert sorted(int(each["number"]) for each in random_access.open(former)["train"]) == [*OLD]
-    assert sorted(int(each["number"]) for each in random_access.open(out)["train"]) == [*OLD, *NEW]
+    assert sorted(int(row["number"]) for row in random_access.open(former)["train"]) == [*OLD]
+    assert sorted(int(row["number"]) for row in random_access.open(out)["train"]) == [*OLD, *NEW]
 
 
 def test_hub_datasets_are_compared_file_by_file_at_both_revisions(

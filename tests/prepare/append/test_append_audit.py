@@ -36,11 +36,11 @@ def test_every_record_leads_to_its_row(tmp_path: Path, changes: dict[str, object
         with (data / "train-b.jsonl").open("a") as stream:
             stream.write(json.dumps({"text": None, "number": 100, "label": "bad"}) + "\n")
     done(build(data, out, "--append", **changes))
-    found = read_manifest(out)
-    tracer = Tracer(reopened_dataset.reopen(str(out), found))
+    manifest = read_manifest(out)
+    tracer = Tracer(reopened_dataset.reopen(str(out), manifest))
     seen = []
-    for split in found.splits:
-        for index, shard in enumerate(found.splits[split].shards):
+    for split in manifest.splits:
+        for index, shard in enumerate(manifest.splits[split].shards):
             for record, number in enumerate(building.read_shard(out, shard)["number"].tolist()):
                 (row,) = tracer.trace(split=split, shard=index, record=record).rows
                 assert (row.row, row.texts["text"]) == (number, appended.row(number)["text"])

@@ -49,8 +49,8 @@ def test_the_dataset_is_as_it_was_and_the_same_command_goes_on(tmp_path: Path, s
     assert {name: content for name, content in building.shard_bytes(out).items() if name in before[0]} == before[0]
     assert sorted(numbers(out)) == list(range(60))
     assert building.command("verify", out).status == 0
-    said = done(build(data, out, "--append"))
-    assert said["shards_kept"] > 0
+    summary = done(build(data, out, "--append"))
+    assert summary["shards_kept"] > 0
     assert building.files(out) == building.files(whole)
     assert not (out / "dataset_info.json").exists(), "it would name the old shards alone"
 

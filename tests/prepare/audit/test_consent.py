@@ -110,8 +110,8 @@ class TestFunctions:
         assert not own.exists()
 
     def test_other_steps_than_the_dataset_s_are_refused(self, folder: Path) -> None:
-        for given in (("--map", "keep:long"), ("--filter", "keep:long", "--filter", "keep:long")):
-            cause, _ = trace(folder / "out", *given).error
+        for steps in (("--map", "keep:long"), ("--filter", "keep:long", "--filter", "keep:long")):
+            cause, _ = trace(folder / "out", *steps).error
             assert "the functions of this dataset are --filter keep:long, but the command has --" in cause
         cause, _ = trace(reviews(), "--filter", "keep:long").error
         assert cause.endswith("the functions of this dataset are none, but the command has --filter keep:long")
@@ -153,14 +153,14 @@ class TestSource:
     @pytest.fixture(autouse=True)
     def opened(self, finished: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         """The sources that are opened, once the dataset is made."""
-        found: list[str] = []
+        datasets: list[str] = []
 
         def spy(config: SourceConfig, **_: Any) -> Any:
-            found.append(config.dataset)
+            datasets.append(config.dataset)
             raise SourceError("not here", remedy="none")
 
         monkeypatch.setattr(opening, "open_source", spy)
-        return found
+        return datasets
 
     @pytest.mark.parametrize(
         "address", ["https://evil.example/x.jsonl", "file:///etc/x.csv", "gs://b/x", "someone/data"]

@@ -58,15 +58,15 @@ def test_a_row_is_found_in_the_file_that_it_came_from(tmp_path: Path, kind: str)
     data.mkdir()
     texts = {f"part-{index}.{kind}": [f"file {index} row {row}" for row in range(5 + 3 * index)] for index in range(3)}
     for name, column in texts.items():
-        path, text = data / name, "".join(f"{each}\n" for each in column)
+        path, text = data / name, "".join(f"{value}\n" for value in column)
         if kind == "parquet":
             pq.write_table(pa.table({"text": column}), path)
         elif kind == "jsonl.gz":
-            lines = "".join(json.dumps({"text": each}) + "\n" for each in column)
+            lines = "".join(json.dumps({"text": value}) + "\n" for value in column)
             path.write_bytes(gzip.compress(lines.encode()))
         else:
             # A line break inside a cell of a table: rows are no lines.
-            cells = "".join(f'"{each[:4]}\n{each[5:]}"\n' for each in column)
+            cells = "".join(f'"{value[:4]}\n{value[5:]}"\n' for value in column)
             path.write_text(text if kind == "txt" else f"text\n{cells}")
     root = built(data, text_column="text", max_length=16)
     for traced, _ in every_record(root):
@@ -102,9 +102,9 @@ def test_a_source_that_was_moved_is_named_by_an_option(tmp_path: Path) -> None:
 )
 def test_what_is_not_there_is_said_with_what_is(arguments: tuple[str, int, int], cause: str, remedy: str) -> None:
     split, shard, record = arguments
-    found = building.command("trace", reviews(), "--split", split, "--shard", shard, "--record", record).error
-    assert cause in found[0]
-    assert remedy in found[1]
+    error = building.command("trace", reviews(), "--split", split, "--shard", shard, "--record", record).error
+    assert cause in error[0]
+    assert remedy in error[1]
 
 
 def test_a_row_of_a_split_with_another_name_is_said_to_be_of_the_sources(tmp_path: Path) -> None:
@@ -142,8 +142,8 @@ def traced_steps(root: Path, batches: GlobalBatches, *steps: int) -> list[Traced
 def test_a_planted_row_is_found_by_the_step_that_trains_on_it(planted: Path) -> None:
     batches = batches_of(planted, size=16, seed=3)
     ids = load_tokenizer(str(planted))(PLANTED, padding="max_length", max_length=32)["input_ids"]
-    found = ((step, (batches[step]["input_ids"] == ids).all(axis=1)) for step in range(19))
-    step, place = next((step, int(hits.argmax())) for step, hits in found if hits.any())
+    steps = ((step, (batches[step]["input_ids"] == ids).all(axis=1)) for step in range(19))
+    step, place = next((step, int(hits.argmax())) for step, hits in steps if hits.any())
     (row,) = traced_steps(planted, batches, step)[place].rows
     assert (row.row, row.texts) == (123, {"text": PLANTED})
 
@@ -151,5 +151,5 @@ def test_a_planted_row_is_found_by_the_step_that_trains_on_it(planted: Path) -> 
 @pytest.mark.slow
 def test_every_row_of_an_epoch_is_found(planted: Path) -> None:
     assert len(read_manifest(planted).splits["train"].shards) > 2
-    found = traced_steps(planted, batches_of(planted, size=30, seed=1), *range(10))
-    assert sorted(each.rows[0].row for each in found) == list(range(300))
+    traces = traced_steps(planted, batches_of(planted, size=30, seed=1), *range(10))
+    assert sorted(trace.rows[0].row for trace in traces) == list(range(300))

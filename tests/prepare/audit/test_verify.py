@@ -26,10 +26,10 @@ def problems(root: Path) -> dict[str, str]:
     """What `verify --json` finds in shards, by name, after checking that the command says the same in words."""
     outcome = building.command("verify", root, "--json")
     every = json.loads(outcome.out)
-    found = {finding["file"]: finding["problem"] for finding in every if finding["part"] == "shard"}
+    by_file = {finding["file"]: finding["problem"] for finding in every if finding["part"] == "shard"}
     total = sum(len(split.shards) for split in read_manifest(root).splits.values())
     assert outcome.err.count("BAD ") == len(every)
-    assert outcome.err.count("ok ") == total - len(found)
+    assert outcome.err.count("ok ") == total - len(by_file)
     if every:
         cause, remedy = outcome.error
         count = "1 file" if len(every) == 1 else f"{len(every)} files"
@@ -37,7 +37,7 @@ def problems(root: Path) -> dict[str, str]:
         assert remedy == f"run `prep-tfrecords verify {root} --repair` to remake damaged and missing files"
     else:
         assert outcome.status == 0
-    return found
+    return by_file
 
 
 def rewrite(root: Path, path: Path, change: Callable[[Columns], None]) -> None:
@@ -154,7 +154,7 @@ def test_contents_that_make_no_sense_are_found_by_record(finished: Path) -> None
 def test_token_types_are_checked_where_they_are_constant(finished: Path) -> None:
     facts = read_manifest(finished)
     changes: dict[str, dict[str, Any]] = {"token_type_ids": {"constant": 0}}
-    features = tuple(dataclasses.replace(each, **changes.get(each.name, {})) for each in facts.schema.features)
+    features = tuple(dataclasses.replace(feature, **changes.get(feature.name, {})) for feature in facts.schema.features)
     facts = dataclasses.replace(facts, schema=dataclasses.replace(facts.schema, features=features))
     (finished / "manifest.json").write_bytes(manifest.dump(facts))
     assert problems(finished) == {}
@@ -179,11 +179,11 @@ def test_a_record_is_numbered_through_the_batches_of_a_large_shard(monkeypatch: 
 @pytest.mark.parametrize("command", ["verify", "inspect"])
 def test_a_folder_without_a_manifest_is_no_dataset(tmp_path: Path, command: str) -> None:
     (tmp_path / "file").write_bytes(b"")
-    found = {
+    causes = {
         tmp_path: "no manifest.json, so there is no finished dataset here",
         tmp_path / "missing": "no such folder",
         tmp_path / "file": "a file, expected the folder of a dataset",
         tmp_path / "file" / "below": "no such folder",
     }
-    for path, cause in found.items():
+    for path, cause in causes.items():
         assert building.command(command, path).error[0] == f"{path}: {cause}"

@@ -48,8 +48,8 @@ def test_rejected_rows_are_counted_and_written_down(with_nulls: Path, tmp_path: 
     assert outcome.status == 0, outcome.err
     shards = [shard for shard in read_manifest(output).splits["train"].shards if shard.ledger.rejected]
     named = ", ".join(f"{shard.name} {shard.ledger.rows_rejected}" for shard in shards)
-    said = " ".join(outcome.err.split())
-    assert f"rejected in train: text is null in 4 (rows in rejected/; {named})" in said
+    words = " ".join(outcome.err.split())
+    assert f"rejected in train: text is null in 4 (rows in rejected/; {named})" in words
     assert sum(shard.ledger.rows_rejected for shard in shards) == 4
     ledger = read_manifest(output).splits["train"].ledger
     assert (ledger.rows_in, ledger.rows_used, ledger.rejected) == (20, 16, {"text_null": 4})
@@ -120,26 +120,26 @@ def test_nothing_is_committed_while_something_is_missing(finished: Path, missing
 def test_a_job_that_was_cleared_away_is_not_committed(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On an object store, no lock prevents a restart during the last step."""
     (finished / "manifest.json").unlink()
-    found = resolved(finished)
+    opened = resolved(finished)
 
     def clear_first(made: manifest.Manifest) -> dict[str, bytes]:
-        Path(found.job.work_path("job.json")).unlink()
+        Path(opened.job.work_path("job.json")).unlink()
         return files(made)
 
     files = tfds.files
     seams.put(monkeypatch, tfds_files=clear_first)
     with pytest.raises(OutputError, match="the files of this job are gone: another job has started over"):
-        committed(found)
+        committed(opened)
     assert not (finished / "manifest.json").exists()
 
 
 def test_the_splits_of_another_dataset_are_not_committed(finished: Path) -> None:
     manifest_path = finished / "manifest.json"
-    found = resolved(finished)
+    opened = resolved(finished)
     other = dataclasses.replace(read_manifest(finished), fingerprint="0" * 32)
     manifest_path.write_bytes(manifest.dump(other))
     with pytest.raises(OutputError, match=f"another job has written this file.* got fingerprint {'0' * 32}, expected"):
-        committed(found)
+        committed(opened)
     assert manifest_path.read_bytes() == manifest.dump(other)
 
 
@@ -147,10 +147,10 @@ def test_rows_that_do_not_add_up_are_never_committed(finished: Path, monkeypatch
     find = receipts.find
     (finished / "manifest.json").unlink()
     (receipt,) = finished.glob(".prep/*/validation/receipt-*.json")
-    found = receipts.parse(receipt.read_bytes())
-    (shard,) = found.shards
+    parsed = receipts.parse(receipt.read_bytes())
+    (shard,) = parsed.shards
     ledger = dataclasses.replace(shard.ledger, rows_in=79, rows_used=79)
-    lost = dataclasses.replace(found, shards=(dataclasses.replace(shard, ledger=ledger),))
+    lost = dataclasses.replace(parsed, shards=(dataclasses.replace(shard, ledger=ledger),))
     monkeypatch.setattr(
         receipts, "find", lambda job, tasks: [lost] if tasks[0].split == "validation" else find(job, tasks)
     )

@@ -42,10 +42,10 @@ def test_a_task_is_found_by_its_key_with_the_place_of_its_rows(planned: Any) -> 
         assert (task.split, task.index, task.count) == key
         assert task.row_ranges == tuple(row_ranges)
         assert task.num_rows == sum(stop - start for start, stop in row_ranges)
-        found, wanted = task.located, GROUPS.pieces(row_ranges)
+        located, wanted = task.located, GROUPS.pieces(row_ranges)
         for name in ("starts", "counts", "skips", "at"):
-            np.testing.assert_array_equal(getattr(found, name), getattr(wanted, name))
-        assert [found.files[at] for at in found.file] == [wanted.files[at] for at in wanted.file]
+            np.testing.assert_array_equal(getattr(located, name), getattr(wanted, name))
+        assert [located.files[at] for at in located.file] == [wanted.files[at] for at in wanted.file]
 
 
 def test_a_plan_is_read_as_it_was_written(planned: Any) -> None:
@@ -84,10 +84,10 @@ def test_what_is_not_as_planned_is_an_error(
 
 
 @pytest.mark.parametrize(
-    ("now", "said"), [({"rows": 50}, r"train\[0:50\]"), ({"source_split": "test"}, r"test\[0:100\]")]
+    ("now", "change"), [({"rows": 50}, r"train\[0:50\]"), ({"source_split": "test"}, r"test\[0:100\]")]
 )
-def test_a_plan_for_other_rows_is_refused(planned: Any, tmp_path: Path, now: dict[str, Any], said: str) -> None:
-    with pytest.raises(FingerprintMismatchError, match=rf"planned for the rows train\[0:100\], but now .* {said}"):
+def test_a_plan_for_other_rows_is_refused(planned: Any, tmp_path: Path, now: dict[str, Any], change: str) -> None:
+    with pytest.raises(FingerprintMismatchError, match=rf"planned for the rows train\[0:100\], but now .* {change}"):
         plan_files.task_of(job_in(tmp_path, **now), ("train", 0, 3))
 
 

@@ -109,7 +109,7 @@ def test_rows_that_are_not_accounted_for_are_an_error(made: list[Receipt], rows_
 
 
 def _labelled(*labels: tuple[int, ...] | None) -> LabelRange | None:
-    made = [dataclasses.replace(_receipt(index), labels=each) for index, each in enumerate(labels)]
+    made = [dataclasses.replace(_receipt(index), labels=counts) for index, counts in enumerate(labels)]
     return to_split(made, rows_in=3 * len(made)).labels
 
 

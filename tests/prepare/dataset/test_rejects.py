@@ -110,7 +110,7 @@ def test_every_documented_reason_has_words_of_its_own() -> None:
     reasons = [reason for cell in cells for reason in re.findall(r"`(\w+)`", cell)]
     words = {words_of(reason) for reason in reasons}
     assert len(words) == len(reasons) > 30
-    assert not [each for each in words if "_" in each]
+    assert not [word for word in words if "_" in word]
 
 
 ROWS = [{"text": "one"}, {"text": "two"}, {"text": None}]

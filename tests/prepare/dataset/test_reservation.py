@@ -103,8 +103,8 @@ def test_another_split_is_added_and_each_is_known_later(tmp_path: Path, monkeypa
     assert {name for name in before if ".tfrecord" in name and after[name] != before[name]} == set()
     assert after["manifest.json"] == building.files(reviews())["manifest.json"]
     monkeypatch.delattr(launcher, "open_job")  # rows are not looked for
-    for asked in ("train", "validation", ("train", "validation")):
-        result(build(tmp_path / "out", split=asked))
+    for split in ("train", "validation", ("train", "validation")):
+        result(build(tmp_path / "out", split=split))
 
 
 @pytest.mark.parametrize(
@@ -213,10 +213,10 @@ def test_where_the_source_was_is_an_absolute_path_an_address_without_credentials
 ) -> None:
     config = SourceConfig(**options)
     listing = SourceListing(kind="json", splits={}, described=identity, builders={})
-    found = OpenedSource(listing=listing, columns={}, footers={}, addresses={})
-    assert location_of(config, found) == dict(zip(("dataset", "config", "revision"), place, strict=True))
+    source = OpenedSource(listing=listing, columns={}, footers={}, addresses={})
+    assert location_of(config, source) == dict(zip(("dataset", "config", "revision"), place, strict=True))
     # A finished dataset is recognized by reading these again.
-    written = location_of(dataclasses.replace(config, data_files=("train=*.jsonl",)), found)
+    written = location_of(dataclasses.replace(config, data_files=("train=*.jsonl",)), source)
     storage.write_bytes(source_record.source_path(str(tmp_path), "f"), json.dumps(written).encode())
     assert source_record.read(str(tmp_path), "f") == {"more": [], **written}
 
@@ -273,12 +273,12 @@ def test_a_tokenizer_that_was_changed_in_the_work_folder_is_not_loaded(tmp_path:
     resolved.reserve()
     job, folder = resolved.job, tmp_path / "out" / ".prep" / resolved.job.fingerprint / "tokenizer"
     MEDDLED[meddled](folder)
-    got = bytes_digest(building.files(folder))
+    digest = bytes_digest(building.files(folder))
     for use in (job.open_encoder, lambda: tokenizer_files(job)):
         with pytest.raises(FormatError) as caught:
             use()
         assert caught.value.cause == (
-            f"{folder}: the tokenizer's files have changed since they were saved: digest {got}, "
+            f"{folder}: the tokenizer's files have changed since they were saved: digest {digest}, "
             f"expected {job.spec.facts.content_sha256}"
         )
         assert "delete this folder and run the same build again" in caught.value.remedy
@@ -290,8 +290,8 @@ def test_a_tokenizer_that_was_changed_in_the_work_folder_is_not_loaded(tmp_path:
 def test_of_two_jobs_without_a_lock_one_sees_the_other(tmp_path: Path) -> None:
     """On an object store, both may find the folder free before either writes."""
     first, second = (resolved_in(tmp_path / "out", seed=seed) for seed in (0, 1))
-    for each in (first, second):
-        reservation.check(each.job.root, items=each.items, overwrite=False)
+    for job in (first, second):
+        reservation.check(job.job.root, items=job.items, overwrite=False)
     first.reserve()
     with pytest.raises(FingerprintMismatchError, match="seed: was 0, now 1"):
         second.reserve()
@@ -318,8 +318,8 @@ def test_an_unknown_job_in_the_work_folder_is_refused(tmp_path: Path, job: bytes
     assert "holds a dataset made from something else" in cause
 
 
-@pytest.mark.parametrize(("change", "said"), [("grown", "has changed"), ("renamed", "has disappeared")])
-def test_a_source_with_other_files_is_told_without_digests(tmp_path: Path, change: str, said: str) -> None:
+@pytest.mark.parametrize(("change", "difference"), [("grown", "has changed"), ("renamed", "has disappeared")])
+def test_a_source_with_other_files_is_told_without_digests(tmp_path: Path, change: str, difference: str) -> None:
     tickets, out = tmp_path / "data" / "tickets.csv", tmp_path / "out"
     tickets.parent.mkdir()
     tickets.write_text("text\n" + "a good film\n" * 20)
@@ -331,7 +331,7 @@ def test_a_source_with_other_files_is_told_without_digests(tmp_path: Path, chang
         tickets.unlink()
         tickets.with_name("others.csv").write_text("text\na bad film\n")
     cause, remedy = building.command(*arguments).error
-    assert cause == f"{out}: tickets.csv {said} since the dataset was made"
+    assert cause == f"{out}: tickets.csv {difference} since the dataset was made"
     assert "add --append" in remedy
 
 

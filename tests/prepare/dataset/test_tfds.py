@@ -41,10 +41,10 @@ def test_tfds_gives_the_rows_of_each_split(changes: dict[str, str]) -> None:
     for split in facts.splits:
         assert builder.info.splits[split].num_examples == facts.splits[split].num_examples
         assert builder.info.splits[split].num_bytes == facts.splits[split].num_bytes
-        got, expected = tfds_rows(builder, split), read_rows(root, split)
-        assert got.keys() == expected.keys()
+        rows, expected = tfds_rows(builder, split), read_rows(root, split)
+        assert rows.keys() == expected.keys()
         for name, values in expected.items():
-            np.testing.assert_array_equal(got[name], values, err_msg=name)
+            np.testing.assert_array_equal(rows[name], values, err_msg=name)
 
 
 def test_label_names_of_several_lines_stay_one_name_each(tmp_path: Path) -> None:
@@ -60,9 +60,9 @@ def test_kept_columns_have_their_shapes_and_dtypes(tmp_path: Path) -> None:
     root = built(building.source(tmp_path / "data", train=rows), keep_column=("score", "vector"), no_shuffle=True)
     builder = open_builder(root)
     assert builder.info.features["vector"].shape == (2,)
-    got = tfds_rows(builder, "train")
-    np.testing.assert_array_equal(got["score"], np.array([0, 1 / 3, 2 / 3], np.float32))
-    np.testing.assert_array_equal(got["vector"], [[0, 1], [1, 2], [2, 3]])
+    columns = tfds_rows(builder, "train")
+    np.testing.assert_array_equal(columns["score"], np.array([0, 1 / 3, 2 / 3], np.float32))
+    np.testing.assert_array_equal(columns["vector"], [[0, 1], [1, 2], [2, 3]])
 
 
 def test_kept_text_is_text_and_kept_bytes_are_a_string_tensor(tmp_path: Path) -> None:
@@ -70,9 +70,9 @@ def test_kept_text_is_text_and_kept_bytes_are_a_string_tensor(tmp_path: Path) ->
     pq.write_table(pa.table({"text": ["x"] * 3, "uid": ["é", "", "c"], "blob": blobs}), tmp_path / "train.parquet")
     builder = open_builder(built(tmp_path, keep_column=("uid", "blob"), no_shuffle=True))
     assert type(builder.info.features["uid"]).__name__ == "Text"
-    got = tfds_rows(builder, "train")
-    assert [value.decode() for value in got["uid"]] == ["é", "", "c"]
-    assert got["blob"].tolist() == blobs
+    rows = tfds_rows(builder, "train")
+    assert [value.decode() for value in rows["uid"]] == ["é", "", "c"]
+    assert rows["blob"].tolist() == blobs
 
 
 @pytest.mark.parametrize("name", ["a-b", "wiki_2024", "x.y+z", "1st"])

@@ -82,8 +82,8 @@ def test_rows_of_other_splits_leave_train_and_stay_themselves(tmp_path: Path) ->
     dataset = write(tmp_path / "in", train_b=[TEXTS[650], TEXTS[3]], test=[TEXTS[7].upper()])
     build(dataset, tmp_path / "out", dedup="exact", dedup_across_splits=True)
     assert filtered(tmp_path / "out", "test") == {}
-    found = [(row["row"], row["of_split"], row["of_row"]) for row in decided(tmp_path / "out")]
-    assert found == [(7, "test", 100), (600, "test", 50), (601, "train", 3)]
+    decisions = [(row["row"], row["of_split"], row["of_row"]) for row in decided(tmp_path / "out")]
+    assert decisions == [(7, "test", 100), (600, "test", 50), (601, "train", 3)]
 
 
 def test_both_columns_of_a_pair_count_together(tmp_path: Path) -> None:
@@ -93,12 +93,12 @@ def test_both_columns_of_a_pair_count_together(tmp_path: Path) -> None:
     assert [row["row"] for row in decided(tmp_path / "out")] == [3]
 
 
-@pytest.mark.parametrize(("labels", "said"), [(("a", "b"), True), (("a", "a"), False), ((1, 2), True), ((1, 1), False)])
-def test_duplicates_with_another_label_are_said(tmp_path: Path, labels: tuple[object, object], said: bool) -> None:
+@pytest.mark.parametrize(("labels", "note"), [(("a", "b"), True), (("a", "a"), False), ((1, 2), True), ((1, 1), False)])
+def test_duplicates_with_another_label_are_said(tmp_path: Path, labels: tuple[object, object], note: bool) -> None:
     rows = [{"text": text, "label": label} for text, label in zip(("good film", "Good  Film"), labels, strict=True)]
     source = building.source(tmp_path / "in", train=[*rows, {"text": "dull", "label": labels[0]}])
     outcome = build(source, tmp_path / "out", dedup="exact", label_column="label")
-    assert ("left out 1 duplicate with another label than the kept row" in outcome.err) == said
+    assert ("left out 1 duplicate with another label than the kept row" in outcome.err) == note
     assert len(building.read_rows(tmp_path / "out", "train")["label"]) == 2
 
 
@@ -116,7 +116,7 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     home = tmp_path_factory.mktemp("compared")
     write(home / "in", train_b=COPIES)
     questions = [f"Which? {' '.join(TEXTS[at].split()[2:11]).upper()}!" for at in (40, 41)]
-    rows = "".join(json.dumps({"question": each}) + "\n" for each in [*questions, "too short"])
+    rows = "".join(json.dumps({"question": question}) + "\n" for question in [*questions, "too short"])
     (home / "exam.jsonl").write_text(rows)
     build(home / "in", home / "out", **options_of(home))
     return home / "in", home / "out"
@@ -146,10 +146,10 @@ def test_texts_without_spaces_leave_as_others_do_and_short_ones_are_said(tmp_pat
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     names = [tmp_path / "sets" / name for name in ("a/exam.v1.jsonl", "b/exam.v1.jsonl", "*.jsonl", "few.jsonl")]
-    said = build(tmp_path / "train.jsonl", tmp_path / "out", decontaminate=tuple(map(str, names))).err
+    output = build(tmp_path / "train.jsonl", tmp_path / "out", decontaminate=tuple(map(str, names))).err
     assert filtered(tmp_path / "out") == {"contaminated:exam": 1, "contaminated:exam-2": 1, "contaminated:sets": 1}
-    assert "a/exam.v1.jsonl: texts of fewer than 13 words (1 of 2 texts) are not compared with any row; give" in said
-    assert "few.jsonl: texts of fewer than 13 words (1 of 1 text) are not compared with any row; give" in said
+    assert "a/exam.v1.jsonl: texts of fewer than 13 words (1 of 2 texts) are not compared with any row; give" in output
+    assert "few.jsonl: texts of fewer than 13 words (1 of 1 text) are not compared with any row; give" in output
 
 
 @pytest.mark.slow
@@ -192,9 +192,9 @@ def test_what_is_decided_elsewhere_is_refused(tmp_path: Path) -> None:
 def test_keys_are_equal_where_a_plain_form_is() -> None:
     draw = random.Random(5)
     texts = ["".join(draw.choices("aA ａ\t\n b\u00a0\u3000\u0301’äÄ中", k=draw.randint(0, 5))) for _ in range(3_000)]
-    found = text_hashes.row_keys([pa.array(texts)], verbatim=False)
+    keys = text_hashes.row_keys([pa.array(texts)], verbatim=False)
     plain = [" ".join(unicodedata.normalize("NFKC", text).lower().split()) for text in texts]
-    pairs = {(key.tobytes(), text) for key, text in zip(found, plain, strict=True)}
+    pairs = {(key.tobytes(), text) for key, text in zip(keys, plain, strict=True)}
     assert len(pairs) == len(set(plain)) == len({key for key, _ in pairs})
 
 
@@ -224,11 +224,11 @@ def test_runs_count_by_characters_where_a_script_has_no_spaces() -> None:
     def runs(text: str, least: int) -> set[tuple[str, ...]]:
         units = re.findall("[一-龥ぁ-ん]|[ก-ฮ]|[a-z]+", text)
         sizes = [1 if "ก" <= unit <= "ฮ" else 4 for unit in units]
-        found: set[tuple[str, ...]] = set()
+        windows: set[tuple[str, ...]] = set()
         for at in range(len(units)):
             ends = [end for end in range(at + 1, len(units) + 1) if sum(sizes[at:end]) >= 4 * least]
-            found.update(tuple(units[at:end]) for end in ends[:1])
-        return found
+            windows.update(tuple(units[at:end]) for end in ends[:1])
+        return windows
 
     draw = random.Random(7)
     texts = ["".join(draw.choices("天地あกขค", k=draw.randint(0, 30))) for _ in range(3_000)]

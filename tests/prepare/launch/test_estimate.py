@@ -19,31 +19,31 @@ from tfrecord_io.shown import duration
 def planned(*options: object, dataset: Path = REVIEWS) -> list[dict[str, Any]]:
     outcome = building.command("plan", dataset, "--tokenizer", building.tokenizer(), "--json", *options)
     assert outcome.status == 0, outcome.err
-    found: list[dict[str, Any]] = json.loads(outcome.out)
-    return found
+    splits: list[dict[str, Any]] = json.loads(outcome.out)
+    return splits
 
 
 def test_the_fields_of_a_plan_are_these() -> None:
-    (found,) = planned("--split", "train")
+    (split,) = planned("--split", "train")
     fields = (
         "split rows rows_rejected rows_filtered rows_in_other_splits shards num_bytes num_tokens seconds engine fim"
     )
     fields += " token_percentiles side_percentiles layouts functions chats row requests filtered"
-    assert found.keys() == set(fields.split())
-    assert list(found["token_percentiles"]) == ["5", "25", "50", "75", "95", "99", "100"]
-    values = list(found["token_percentiles"].values())
+    assert split.keys() == set(fields.split())
+    assert list(split["token_percentiles"]) == ["5", "25", "50", "75", "95", "99", "100"]
+    values = list(split["token_percentiles"].values())
     assert values == sorted(values)
     names = {"layout", "length", "lengths", "records", "padding", "tokens_cut", "rows_cut", "waste"}
-    assert {frozenset(cost) for cost in found["layouts"]} == {frozenset(names)}
+    assert {frozenset(cost) for cost in split["layouts"]} == {frozenset(names)}
     lengths = [("pad", 64), ("pad", 128), ("pad", 256), ("pad", 512)]
     lengths += [("pad to 24,32,48,112", 112), ("concat", 128), ("pack", 128)]
-    assert [(cost["layout"], cost["length"]) for cost in found["layouts"]] == lengths
+    assert [(cost["layout"], cost["length"]) for cost in split["layouts"]] == lengths
 
 
 def test_rejected_rows_are_counted_but_do_not_stop_a_plan(tmp_path: Path) -> None:
     rows = [{"text": None if index % 2 else "a text"} for index in range(10)]
-    (found,) = planned(dataset=building.source(tmp_path / "data", train=rows))
-    assert (found["rows"], found["rows_rejected"]) == (10, 5)
+    (split,) = planned(dataset=building.source(tmp_path / "data", train=rows))
+    assert (split["rows"], split["rows_rejected"]) == (10, 5)
 
 
 def test_people_see_tables_on_stdout_or_beside_json_on_stderr() -> None:
@@ -137,7 +137,7 @@ def test_nothing_is_said_where_there_is_little_or_rows_are_joined(options: tuple
 
 
 @pytest.mark.parametrize(
-    ("labels", "said"),
+    ("labels", "note"),
     [
         ([1, 2, 3, 4, 5], "labels are whole numbers from 1 to 5, which"),
         ([-1, 1], "labels are whole numbers from -1 to 1, which"),
@@ -145,15 +145,15 @@ def test_nothing_is_said_where_there_is_little_or_rows_are_joined(options: tuple
         ([0, 1, 2], ""),
     ],
 )
-def test_labels_that_are_no_class_ids_are_told_before_the_build(tmp_path: Path, labels: list[int], said: str) -> None:
+def test_labels_that_are_no_class_ids_are_told_before_the_build(tmp_path: Path, labels: list[int], note: str) -> None:
     rows = [{"text": "good", "stars": labels[number % len(labels)]} for number in range(20)]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     options = ("--tokenizer", building.tokenizer(), "--label-column", "stars", "--max-length", 8)
     outcome = building.command("plan", tmp_path / "rows.jsonl", *options)
     assert outcome.status == 0, outcome.err
     assert [line.partition(", ")[0] + ", which" for line in outcome.err.splitlines() if "whole numbers" in line] == (
-        [f"warning: {said}"] if said else []
+        [f"warning: {note}"] if note else []
     )
-    assert ("--label-classes" in outcome.err) == bool(said)
+    assert ("--label-classes" in outcome.err) == bool(note)
     classes = building.command("plan", tmp_path / "rows.jsonl", *options, "--label-classes")
     assert "whole numbers" not in classes.err

@@ -50,12 +50,12 @@ def train(output: object, kind: str, style: str | None = None, **changes: Any) -
 
 def conversations(folder: Path, form: str) -> dict[str, Any]:
     """The reviews as conversations of a form, in a file; return the changes to a request."""
-    asked = "Which?"
-    user = {"role": "user", "content": [{"type": "text", "text": asked}]}
+    question = "Which?"
+    user = {"role": "user", "content": [{"type": "text", "text": question}]}
     row_of: dict[str, Callable[[str], dict[str, Any]]] = {
-        "conversations": lambda text: {form: [{"from": "human", "value": asked}, {"from": "gpt", "value": text}]},
+        "conversations": lambda text: {form: [{"from": "human", "value": question}, {"from": "gpt", "value": text}]},
         "messages": lambda text: {form: [user, {"role": "assistant", "content": text}]},
-        "prompt": lambda text: {"prompt": asked, "completion": text},
+        "prompt": lambda text: {"prompt": question, "completion": text},
     }
     return {
         "source": {"dataset": str(building.source(folder, **{form: [*map(row_of[form], reviews())]}) / f"{form}.jsonl")}
@@ -64,13 +64,13 @@ def conversations(folder: Path, form: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("form", ["conversations", "messages", "prompt"])
 def test_conversations_are_learned_by_what_is_said_in_them(form: str, tmp_path: Path) -> None:
-    texts = [each for text in reviews() for each in ("Which?", text)]
+    texts = [turn for text in reviews() for turn in ("Which?", text)]
     plain = building.source(tmp_path, plain=[{"text": text} for text in texts]) / "plain.jsonl"
     expected = train(tmp_path / "expected", "byte-bpe", source={"dataset": str(plain)})
-    found = train(tmp_path / "found", "byte-bpe", **conversations(tmp_path, form))
-    assert found.evaluation == expected.evaluation
-    assert found.rows.trained == len(reviews())
-    assert set(found.columns) == ({form} if form != "prompt" else {"prompt", "completion"})
+    trained = train(tmp_path / "found", "byte-bpe", **conversations(tmp_path, form))
+    assert trained.evaluation == expected.evaluation
+    assert trained.rows.trained == len(reviews())
+    assert set(trained.columns) == ({form} if form != "prompt" else {"prompt", "completion"})
     file = "tokenizer.json"
     assert (tmp_path / "found" / file).read_bytes() == (tmp_path / "expected" / file).read_bytes()
 
@@ -105,7 +105,7 @@ class TestEveryStyle:
     def test_transformers_opens_and_saves_it_unchanged(self, kind: str, style: str, tmp_path: Path) -> None:
         folder, _ = made(kind, style)
         opened(folder).save_pretrained(tmp_path)
-        saved, ours = (json.loads((each / "tokenizer.json").read_text()) for each in (tmp_path, folder))
+        saved, ours = (json.loads((place / "tokenizer.json").read_text()) for place in (tmp_path, folder))
         assert saved == ours
         template = template_of(style, kind)  # type: ignore[arg-type]
         tokenizer = opened(folder)
@@ -152,7 +152,7 @@ def test_neither_threads_nor_another_process_change_a_byte(tmp_path: Path) -> No
 @pytest.mark.slow
 def test_two_unigram_vocabularies_have_the_same_pieces(tmp_path: Path) -> None:
     train(tmp_path / "again", "unigram")
-    pieces = [set(opened(each).get_vocab()) for each in (tmp_path / "again", made("unigram", "albert")[0])]
+    pieces = [set(opened(tokenizer).get_vocab()) for tokenizer in (tmp_path / "again", made("unigram", "albert")[0])]
     assert len(pieces[0] & pieces[1]) >= 0.98 * 800
 
 
@@ -162,7 +162,7 @@ def test_a_row_has_the_special_tokens_of_its_style() -> None:
     tokens = {
         key: tokenizer.convert_ids_to_tokens(tokenizer("so", "so")["input_ids"]) for key, tokenizer in rows.items()
     }
-    special = {key: [each for each in row if each in rows[key].all_special_tokens] for key, row in tokens.items()}
+    special = {key: [token for token in row if token in rows[key].all_special_tokens] for key, row in tokens.items()}
     assert special == SPECIAL
     assert rows["wordpiece", "bert"]("so", "so")["token_type_ids"][-1] == 1
     assert rows["unigram", "t5"].convert_tokens_to_ids("<extra_id_0>") == 799

@@ -53,7 +53,7 @@ def at_once(*builds: PrepareConfig) -> tuple[list[Built], list[Counts]]:
 
     with ThreadPoolExecutor(len(builds)) as pool:
         made = list(pool.map(run, builds))
-    return made, [counts[each.output.root] for each in builds]
+    return made, [counts[config.output.root] for config in builds]
 
 
 @contextlib.contextmanager

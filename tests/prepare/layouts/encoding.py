@@ -16,11 +16,11 @@ from tests.support.tokenizers_zoo import Zoo
 def tokenizer(zoo: Zoo, kind: str) -> Any:
     """One of the zoo, which pads, and with `+left` behind its kind truncates on the left."""
     name, _, left = kind.partition("+")
-    found = zoo.tokenizer(name)
-    found.pad_token = found.pad_token or found.eos_token
+    opened = zoo.tokenizer(name)
+    opened.pad_token = opened.pad_token or opened.eos_token
     if left:
-        found.truncation_side = "left"
-    return found
+        opened.truncation_side = "left"
+    return opened
 
 
 def open_encoder(tokenizer: Any, layout: LayoutConfig, columns: ColumnPlan, *, engine: Any = "auto") -> BatchEncoder:

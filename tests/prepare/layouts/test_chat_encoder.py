@@ -124,7 +124,7 @@ ROLES = {"s": "system", "d": "developer", "u": "user", "a": "assistant", "t": "t
 
 
 def kept(letters: str, side: Side) -> list[str]:
-    return ["".join(letters[at] for at in cut) for cut in cuts([ROLES[each] for each in letters], side=side)]
+    return ["".join(letters[at] for at in cut) for cut in cuts([ROLES[letter] for letter in letters], side=side)]
 
 
 def test_turns_are_cut_from_one_end() -> None:
@@ -141,8 +141,8 @@ def test_what_is_cut_ends_with_an_answer_or_begins_with_the_system_prompt_and_a_
     for cut in kept(letters, "left"):
         assert cut.startswith(f"{opening}u")
         assert letters.endswith(cut[len(opening) :])
-    for each in (kept(letters, "right"), kept(letters, "left")):
-        sizes = [len(cut) for cut in each]
+    for conversations in (kept(letters, "right"), kept(letters, "left")):
+        sizes = [len(cut) for cut in conversations]
         assert sizes == sorted(set(sizes))
         assert max(sizes, default=0) <= max(0, len(letters) - 1)
 
@@ -151,8 +151,8 @@ def test_a_note_names_the_roles_that_train_has_no_effect_on(zoo: Zoo, tmp_path: 
     made = encoder(opened(zoo, tmp_path, "chatml"))
 
     def notes(*trains: Any, role: str = "user") -> tuple[str, ...]:
-        asked = [{"role": role, "content": "q", "train": train} for train in trains]
-        column = pa.array([[each, {"role": "assistant", "content": "a", "train": trains[0]}] for each in asked])
+        users = [{"role": role, "content": "q", "train": train} for train in trains]
+        column = pa.array([[user, {"role": "assistant", "content": "a", "train": trains[0]}] for user in users])
         return made.notes_on(Rows(texts=(), arrays={}, nested={"messages": column}))
 
     for value in (True, "true", 1):

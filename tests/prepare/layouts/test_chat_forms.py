@@ -18,7 +18,7 @@ CHATS = [
     json.loads(line)["messages"]
     for line in (building.REPOSITORY / "examples/chats/train.jsonl").read_text(encoding="utf-8").splitlines()
 ][:12]
-UNPROMPTED = [each for each in CHATS if each[0]["role"] != "system"]
+UNPROMPTED = [chat for chat in CHATS if chat[0]["role"] != "system"]
 NAMES = {"user": "human", "assistant": "gpt"}
 CHATML = (
     "{% for m in messages %}{{ '<|' + m.role + '|>' }}{% if m.role == 'assistant' %}{% generation %}{{ m.content }}"
@@ -26,38 +26,38 @@ CHATML = (
 )
 
 
-def _pair(asked: str, answer: str) -> list[Row]:
-    return [{"role": "user", "content": asked}, {"role": "assistant", "content": answer}]
+def _pair(question: str, answer: str) -> list[Row]:
+    return [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
 
 
 def _sharegpt(messages: list[Row]) -> list[Row]:
-    return [{"from": NAMES.get(each["role"], each["role"]), "value": each["content"], "n": 1} for each in messages]
+    return [{"from": NAMES.get(turn["role"], turn["role"]), "value": turn["content"], "n": 1} for turn in messages]
 
 
 # For each form: the rows and their equivalent messages.
 FORMS: Mapping[str, tuple[list[Row], list[list[Row]]]] = {
-    "messages": ([{"messages": each, "prompt": "unused", "completion": "unused"} for each in CHATS], CHATS),
+    "messages": ([{"messages": chat, "prompt": "unused", "completion": "unused"} for chat in CHATS], CHATS),
     "messages of from and value": (
-        [{"messages": _sharegpt(each), "system": "Be brief."} for each in UNPROMPTED],
-        [[{"role": "system", "content": "Be brief."}, *each] for each in UNPROMPTED],
+        [{"messages": _sharegpt(chat), "system": "Be brief."} for chat in UNPROMPTED],
+        [[{"role": "system", "content": "Be brief."}, *chat] for chat in UNPROMPTED],
     ),
-    "ShareGPT": ([{"id": f"chat_{n}", "conversations": _sharegpt(each)} for n, each in enumerate(CHATS)], CHATS),
-    "conversations of roles": ([{"conversations": each} for each in CHATS], CHATS),
+    "ShareGPT": ([{"id": f"chat_{n}", "conversations": _sharegpt(chat)} for n, chat in enumerate(CHATS)], CHATS),
+    "conversations of roles": ([{"conversations": chat} for chat in CHATS], CHATS),
     "prompt and completion": (
         [{"prompt": f"How many? {n}", "completion": str(n)} for n in range(9)],
         [_pair(f"How many? {n}", str(n)) for n in range(9)],
     ),
-    "lists as prompt and completion": ([{"prompt": each[:-1], "completion": each[-1:]} for each in CHATS], CHATS),
+    "lists as prompt and completion": ([{"prompt": chat[:-1], "completion": chat[-1:]} for chat in CHATS], CHATS),
     "prompt and completion of from and value": (
-        [{"prompt": _sharegpt(each[:-1]), "completion": each[-1:]} for each in CHATS],
+        [{"prompt": _sharegpt(chat[:-1]), "completion": chat[-1:]} for chat in CHATS],
         CHATS,
     ),
     "Alpaca": (
         [
-            {"instruction": f"Add {n}.", "input": given, "output": "ü"}
-            for n, given in enumerate(["", "1 + 1", None] * 3)
+            {"instruction": f"Add {n}.", "input": extra, "output": "ü"}
+            for n, extra in enumerate(["", "1 + 1", None] * 3)
         ],
-        [_pair(f"Add {n}." + (f"\n{given}" if given else ""), "ü") for n, given in enumerate(["", "1 + 1", None] * 3)],
+        [_pair(f"Add {n}." + (f"\n{extra}" if extra else ""), "ü") for n, extra in enumerate(["", "1 + 1", None] * 3)],
     ),
     "Alpaca without any input": (
         [{"instruction": "Say a.", "input": None, "output": "a"}] * 3,
@@ -111,10 +111,10 @@ def test_tokens_are_those_of_the_template_on_the_messages(
     write(tmp_path / "d", rows)
     chosen = {"layout": "chat", "max_length": 400, "no_shuffle": True, "tokenizer": building.tokenizer("chats")}
     root = building.built(tmp_path / "d", **chosen, **OPTIONS.get(form, {}))
-    found, tokenizer = read_rows(root, "train"), AutoTokenizer.from_pretrained(building.tokenizer("chats"))
-    expected = [tokenizer.apply_chat_template(each)["input_ids"] for each in messages]
-    assert [_tokens(found, at) for at in range(len(rows))] == expected
-    assert found["loss_mask"].any(axis=1).all()
+    columns, tokenizer = read_rows(root, "train"), AutoTokenizer.from_pretrained(building.tokenizer("chats"))
+    expected = [tokenizer.apply_chat_template(conversation)["input_ids"] for conversation in messages]
+    assert [_tokens(columns, at) for at in range(len(rows))] == expected
+    assert columns["loss_mask"].any(axis=1).all()
 
 
 def test_a_part_that_is_null_rejects_its_row(tmp_path: Path) -> None:
@@ -161,8 +161,8 @@ def test_a_template_from_a_file_becomes_part_of_the_tokenizer(tmp_path: Path) ->
     root = building.built(place, chat_template=file, **chosen)
     tokenizer = AutoTokenizer.from_pretrained(root / "tokenizer")
     assert tokenizer.chat_template == CHATML
-    found = read_rows(root, "train")
-    assert _tokens(found, 2) == tokenizer.apply_chat_template(CHATS[2])["input_ids"]
+    rows = read_rows(root, "train")
+    assert _tokens(rows, 2) == tokenizer.apply_chat_template(CHATS[2])["input_ids"]
     file.write_text(CHATML.replace("<|", "<"))
     other = building.built(place, chat_template=file, seed=0, **chosen)
     assert read_manifest(root).fingerprint != read_manifest(other).fingerprint

@@ -27,7 +27,7 @@ NEXT_ROLE_ENDS = (
 
 def turns(*contents: str) -> dict[str, Any]:
     roles = ["user", "assistant"] * len(contents)
-    return {"messages": [{"role": role, "content": said} for role, said in zip(roles, contents, strict=False)]}
+    return {"messages": [{"role": role, "content": content} for role, content in zip(roles, contents, strict=False)]}
 
 
 ROWS = [turns("q", "hm</think>one", "r", "so</think>two"), turns("s"), turns("t", "three")]
@@ -71,7 +71,7 @@ def test_answers_that_do_not_fit_are_cut_from_the_left_or_left_out_and_counted(t
     root = build(tmp_path / "out", rows=[long], tokenizer=thinking, learn="each", max_length=32)
     assert texts(root) == ["<|im_start|>user\nr<|im_end|>\n<|im_start|>assistant\ntwo<|im_end|>\n"]
     whole = build(tmp_path / "whole", rows=[long], tokenizer=thinking, learn="each", max_length=512)
-    made, of_whole = (read_manifest(each).splits["train"] for each in (root, whole))
+    made, of_whole = (read_manifest(folder).splits["train"] for folder in (root, whole))
     assert (made.ledger.rows_used, of_whole.num_examples) == (1, 3)
     assert made.num_tokens + made.ledger.tokens_cut == of_whole.num_tokens
     rows = [turns("q", "long " * 60), turns("q", "one")]
@@ -92,8 +92,8 @@ def test_a_template_that_rewrites_answers_is_named_unless_learn_was_given(thinki
 def test_variables_of_the_template_are_part_of_the_fingerprint(thinking: Path, tmp_path: Path) -> None:
     rows = [turns("q", "quick one")]
     roots = [
-        build(tmp_path / f"out-{len(given)}", rows=rows, tokenizer=thinking, chat_option=given)
-        for given in ((), ("quick=true",), ("quick=false", "quicker=x"))
+        build(tmp_path / f"out-{len(chat_options)}", rows=rows, tokenizer=thinking, chat_option=chat_options)
+        for chat_options in ((), ("quick=true",), ("quick=false", "quicker=x"))
     ]
     assert [learned(root)[0] for root in roots] == ["quick one<|im_end|>", "one<|im_end|>", "quick one<|im_end|>"]
     assert len({read_manifest(root).fingerprint for root in roots}) == 3
@@ -106,7 +106,7 @@ def test_variables_of_the_template_are_part_of_the_fingerprint(thinking: Path, t
 
 
 @pytest.mark.parametrize(
-    ("template", "said", "expected"),
+    ("template", "note", "expected"),
     [
         (NEXT_ROLE_ENDS, "nothing ends the last answer of a conversation", "one<|im_start|>two"),
         (
@@ -117,13 +117,13 @@ def test_variables_of_the_template_are_part_of_the_fingerprint(thinking: Path, t
         ("chatml", "", "one<|im_end|>two<|im_end|>"),
     ],
 )
-def test_an_end_that_is_not_learned_is_named(zoo: Zoo, tmp_path: Path, template: str, said: str, expected: str) -> None:
+def test_an_end_that_is_not_learned_is_named(zoo: Zoo, tmp_path: Path, template: str, note: str, expected: str) -> None:
     tokenizer = chat_tokenizer(zoo, tmp_path / "tokenizer", template=template)
     data = building.source(tmp_path / "in", train=[turns("q", "one", "r", "two")])
     options = building.options(tmp_path / "out", layout="chat", tokenizer=tokenizer, max_length=64)
     outcome = building.command("build", data, *options)
     assert outcome.status == 0, outcome.err
-    assert said in outcome.err if said else "answer" not in outcome.err
+    assert note in outcome.err if note else "answer" not in outcome.err
     assert learned(tmp_path / "out") == [expected]
 
 

@@ -130,7 +130,7 @@ def test_rows_are_what_their_json_says_whatever_holds_them(kind: str, tmp_path: 
 def test_a_null_that_was_written_within_json_values_stays(tmp_path: Path) -> None:
     messages = [user("?"), answer("", tool_calls=[call("add", {"a": None, "b": [None, {"c": None}]})])]
     root = _built(building.source(tmp_path / "in", train=[{"messages": messages}, AGENTS[0] | {"tools": None}]))
-    assert _texts(root, "attention_mask") == [_expected(each) for each in (messages, AGENTS[0]["messages"])]
+    assert _texts(root, "attention_mask") == [_expected(turns) for turns in (messages, AGENTS[0]["messages"])]
 
 
 SHAREGPT = [
@@ -217,7 +217,7 @@ CASES: Mapping[str, Case] = {
         'CALL {"name": "f", "arguments": {"a": 1}}<|im_end|>',
     ),
     "parts": Case(
-        {"messages": [user([{"type": "text", "text": each} for each in ("o", "ne")]), answer([TWO])]},
+        {"messages": [user([{"type": "text", "text": part} for part in ("o", "ne")]), answer([TWO])]},
         [user("one"), answer("two")],
         "two<|im_end|>",
     ),
@@ -241,10 +241,10 @@ def test_what_a_format_defines_is_used(name: str, kind: str, tmp_path: Path) -> 
 @pytest.mark.parametrize("is_json", [False, True])
 def test_a_thought_before_a_call_is_its_reasoning_content(is_json: bool) -> None:
     calls = SHAREGPT[1]["value"]
-    said = [SHAREGPT[0], {**SHAREGPT[1], "value": f"<think>\nhm\n</think>\n{calls}"}, SHAREGPT[1]]
-    column = pa.array([said])
+    conversation = [SHAREGPT[0], {**SHAREGPT[1], "value": f"<think>\nhm\n</think>\n{calls}"}, SHAREGPT[1]]
+    column = pa.array([conversation])
     if is_json:
-        storage = pa.ListArray.from_arrays([0, 3], pa.array([json.dumps(each) for each in said]))
+        storage = pa.ListArray.from_arrays([0, 3], pa.array([json.dumps(message) for message in conversation]))
         column = storage.cast(pa.list_(pa.json_()))
     (messages,) = objects_of(as_messages({"messages": column})["messages"])
     assert [json.loads(message["tool_calls"]) for message in messages[1:]] == [json.loads(calls)] * 2
@@ -330,10 +330,10 @@ def test_a_row_among_others_is_told_its_reason_too(tmp_path: Path) -> None:
     rows = [sound, {**sound, "tools": "3"}, sound]
     options = building.options(tmp_path / "out", **_options(tmp_path))
     cause, remedy = building.command("build", building.source(tmp_path / "in", train=rows), *options).error
-    said = (
+    example = (
         "such as row 2 of train.jsonl (tools are not JSON: found int, expected a list of objects); --max-error-rate 0"
     )
-    assert said in cause
+    assert example in cause
     assert remedy == "correct the JSON with a --map, or allow a share of them with --max-error-rate"
 
 

@@ -80,8 +80,8 @@ def _of(*columns: str, prefix: str = "", **options: Any) -> Callable[[Any, Row],
     """Return the tokenizer's output for these columns of a row."""
 
     def runs(tokenizer: Any, row: Row) -> Runs:
-        found: Runs = tokenizer(*([prefix + row[name]] for name in columns), **options)["input_ids"]
-        return found
+        ids: Runs = tokenizer(*([prefix + row[name]] for name in columns), **options)["input_ids"]
+        return ids
 
     return runs
 
@@ -92,7 +92,7 @@ def _joined(tokenizer: Any, row: Row) -> Runs:
 
 def _infilled(tokenizer: Any, row: Row) -> Runs:
     """Return a document's tokens with fill-in-the-middle, which depend on its number; plain ones if those are many."""
-    number = next(at for at, each in enumerate(CASES["pack, infilled"].rows) if each is row)
+    number = next(at for at, other in enumerate(CASES["pack, infilled"].rows) if other is row)
     ids = infilling.permuted(row["text"], infilling.draws_of([number])[0].tolist(), tokenizer, rate=0.5)
     if len(ids) >= 48:
         ids = tokenizer.encode(row["text"], add_special_tokens=False)
@@ -100,8 +100,8 @@ def _infilled(tokenizer: Any, row: Row) -> Runs:
 
 
 def _words(tokenizer: Any, row: Row) -> Runs:
-    found: Runs = tokenizer([row["tokens"]], is_split_into_words=True, truncation=True, max_length=32)["input_ids"]
-    return found
+    ids: Runs = tokenizer([row["tokens"]], is_split_into_words=True, truncation=True, max_length=32)["input_ids"]
+    return ids
 
 
 def _conversation(tokenizer: Any, row: Row) -> Runs:
@@ -282,10 +282,10 @@ def test_every_token_of_a_record_is_of_the_row_that_it_is_traced_to_and_no_row_i
                 assert (row.file, row.file_row) == (str(case.source / "train.jsonl"), row.row)
                 pieces.setdefault(row.row, []).append(ids[place].tolist())
     assert pieces.keys() == set(range(len(case.rows))) - case.unusable.keys()
-    for number, found in pieces.items():
+    for number, parts in pieces.items():
         runs = case.runs(tokenizer, case.rows[number])
-        assert all(any(is_part(piece, run) for run in runs) for piece in found)
-        assert sorted(itertools.chain(*found)) == sorted(itertools.chain(*runs))
+        assert all(any(is_part(piece, run) for run in runs) for piece in parts)
+        assert sorted(itertools.chain(*parts)) == sorted(itertools.chain(*runs))
 
 
 def test_inspect_decodes_every_record_without_its_padding(case: Case) -> None:
@@ -369,9 +369,9 @@ def test_verify_finds_what_is_damaged_and_makes_it_again_byte_for_byte(case: Cas
     rejected = next((root / "rejected").iterdir())
     rejected.write_bytes(b"")
     shutil.rmtree(root / "index", ignore_errors=True)
-    found = building.command("verify", root, "--json")
-    assert found.status == 1
-    bad = {each["file"] for each in json.loads(found.out) if each["problem"]}
+    outcome = building.command("verify", root, "--json")
+    assert outcome.status == 1
+    bad = {finding["file"] for finding in json.loads(outcome.out) if finding["problem"]}
     assert {name for name in bad if not name.startswith("index/")} == {
         gone.name,
         damaged.name,

@@ -70,8 +70,8 @@ def test_a_row_is_chosen_by_its_number_alone(start: int, stop: int) -> None:
     numbers = np.arange(10**6)
     chosen = crosscheck.chosen(numbers, seed=0)
     part = np.random.default_rng(0).permutation(numbers[start:stop])
-    got = np.sort(part[crosscheck.chosen(part, seed=0)])
-    assert got.tolist() == chosen[(chosen >= start) & (chosen < stop)].tolist()
+    checked = np.sort(part[crosscheck.chosen(part, seed=0)])
+    assert checked.tolist() == chosen[(chosen >= start) & (chosen < stop)].tolist()
 
 
 @pytest.mark.slow

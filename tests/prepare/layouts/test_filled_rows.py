@@ -27,13 +27,13 @@ def rows_of(builder: PackBuilder, documents: list[list[int]]) -> dict[str, list[
     reasons = np.full(len(ids), "", object)
     builder.add(Encoded(ragged={"input_ids": ids}, arrays={}, reasons=reasons, full_lengths=ids.lengths))
     chunks = list(builder.chunks(None))
-    return {name: [row for each in chunks for row in each[name].tolist()] for name in chunks[0]}
+    return {name: [row for chunk in chunks for row in chunk[name].tolist()] for name in chunks[0]}
 
 
 def of_grain(packer: str, documents: list[list[int]], **options: Any) -> Iterator[dict[str, list[int]]]:
     """Rows of the packer of `grain.experimental`."""
     grain = pytest.importorskip("grain")
-    source = grain.MapDataset.source([{"x": np.array(each)} for each in documents]).to_iter_dataset()
+    source = grain.MapDataset.source([{"x": np.array(document)} for document in documents]).to_iter_dataset()
     for row in getattr(grain.experimental, packer)(source, **options):
         yield {name: np.asarray(values).tolist() for name, values in row.items()}
 

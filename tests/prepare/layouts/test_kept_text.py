@@ -64,7 +64,7 @@ def test_records_hold_the_values_of_their_rows(layout: str, source: Path) -> Non
             example = tf.train.Example.FromString(record)
             assert example.SerializeToString(deterministic=True) == record
             values = [example.features.feature[name].bytes_list.value for name in ("uid", "blob")]
-            assert [len(each) for each in values] == [1, 1]
+            assert [len(value) for value in values] == [1, 1]
             pairs.add((values[0][0].decode(), values[1][0]))
     assert pairs == set(zip(UIDS, BLOBS, strict=True))
     assert building.command("verify", root).status == 0
@@ -85,8 +85,8 @@ def test_tf_data_gives_text_only_to_those_who_ask(source: Path) -> None:
     assert not {"uid", "blob"} & set(data.dataset("train", global_batch_size=8).element_spec)
     batches = data.dataset("train", global_batch_size=32, training=False, keep=("uid", "blob"))
     assert batches.element_spec["uid"] == tf.TensorSpec([32], tf.string)
-    found = [(each["uid"], each["blob"], each["example_weight"]) for each in batches.as_numpy_iterator()]
-    uids, blobs, weights = (np.concatenate(column) for column in zip(*found, strict=True))
+    columns = [(batch["uid"], batch["blob"], batch["example_weight"]) for batch in batches.as_numpy_iterator()]
+    uids, blobs, weights = (np.concatenate(column) for column in zip(*columns, strict=True))
     assert uids[weights == 0].tolist() == [b""] * 4
     expected = sorted((uid.encode(), blob) for uid, blob in zip(UIDS, BLOBS, strict=True))
     assert sorted(zip(uids[weights == 1].tolist(), blobs[weights == 1].tolist(), strict=True)) == expected

@@ -79,14 +79,14 @@ def test_a_row_that_cannot_be_used_is_named_with_its_reason_and_what_there_is_to
         ([QUESTION], "no_assistant", None),
         ([QUESTION, {"role": "assistant", "content": "long " * 50}], "too_long", None),
     ]
-    rows = [{"messages": messages, "tools": None} for messages in (sound, *(each[0] for each in refused))]
+    rows = [{"messages": messages, "tools": None} for messages in (sound, *(case[0] for case in refused))]
     rows += [{"messages": sound, "tools": "[{"}, {"messages": sound, "tools": "3"}]
     root = build(tmp_path / "out", rows=rows, tokenizer=tokenizer, tools_column="tools", max_error_rate=1.0)
-    found = rejected(root)
+    reasons = rejected(root)
     expect = [*((reason, detail) for _, reason, detail in refused), *[("tools_not_json", "")] * 2]
-    assert [found[row][0] for row in range(1, len(rows))] == [reason for reason, _ in expect]
+    assert [reasons[row][0] for row in range(1, len(rows))] == [reason for reason, _ in expect]
     for row, (_, detail) in enumerate(expect, start=1):
-        assert (found[row][1] is None) if detail is None else (detail in (found[row][1] or "")), found[row]
+        assert (reasons[row][1] is None) if detail is None else (detail in (reasons[row][1] or "")), reasons[row]
     ledger = read_manifest(root).splits["train"].ledger
     assert (ledger.rows_used, sum(ledger.rejected.values())) == (1, len(rows) - 1)
     assert learned(root) == ["two<|im_end|>"]
@@ -111,17 +111,17 @@ def test_the_example_in_the_docs_of_the_format_is_what_is_made(tmp_path: Path) -
     rows = [json.loads(line) for line in re.findall(r"^\{\"messages\".+$", section, re.MULTILINE)]
     padded = read_rows(build(tmp_path / "padded", rows=rows, max_length=18), "train")
     side_by_side = read_rows(build(tmp_path / "packed", rows=rows, max_length=34, pack_rows=True), "train")
-    found = [
-        (name, [int(each) for each in values.split()])
+    examples = [
+        (name, [int(value) for value in values.split()])
         for name, values in re.findall(
             r"^(input_ids|attention_mask|loss_mask|segment_ids|positions) +([\d ]+)$", section, re.MULTILINE
         )
     ]
-    names = [name for name, _ in found]
+    names = [name for name, _ in examples]
     assert names == ["input_ids", "attention_mask", "loss_mask", "input_ids", "segment_ids", "positions", "loss_mask"]
-    for name, values in found[:3]:
+    for name, values in examples[:3]:
         assert values == padded[name][0].tolist()
-    for name, values in found[3:]:
+    for name, values in examples[3:]:
         assert values == side_by_side[name][0].tolist()
 
 
@@ -146,9 +146,9 @@ def named(names: tuple[str, ...] = tuple(NAMED)) -> Path:
 def test_rows_with_tools_take_the_template_for_tools_and_others_the_default() -> None:
     tokenizer, messages = AutoTokenizer.from_pretrained(named()), [QUESTION, ANSWER]
     columns = {"messages": pa.array([messages] * 2), "tools": pa.array([json.dumps(TOOLS), None])}
-    found = open_template(tokenizer).render(columns).texts
+    rendered = open_template(tokenizer).render(columns).texts
     expected = [tokenizer.apply_chat_template(messages, tools=tools, tokenize=False) for tools in (TOOLS, None)]
-    assert found.strings.to_pylist() == expected
+    assert rendered.strings.to_pylist() == expected
     assert "Tools:" in expected[0]
 
 
@@ -178,13 +178,13 @@ def test_chatml_serves_a_tokenizer_without_a_template(tmp_path: Path, tokenizer:
     assert ("this tokenizer splits <|im_start|> and <|im_end|> into several tokens" in outcome.err) == is_said
     saved = AutoTokenizer.from_pretrained(tmp_path / "out" / "tokenizer")
     written = "".join(
-        f"<|im_start|>{each['role']}\n{each['content']}<|im_end|>\n" for each in [QUESTION, ANSWER, QUESTION, ANSWER]
+        f"<|im_start|>{turn['role']}\n{turn['content']}<|im_end|>\n" for turn in [QUESTION, ANSWER, QUESTION, ANSWER]
     )
     assert saved.apply_chat_template([QUESTION, ANSWER, QUESTION, ANSWER], tokenize=False) == written
-    found = building.read_rows(tmp_path / "out", "train")
-    ids = found["input_ids"][0][found["attention_mask"][0] == 1].tolist()
+    rows = building.read_rows(tmp_path / "out", "train")
+    ids = rows["input_ids"][0][rows["attention_mask"][0] == 1].tolist()
     assert ids == saved(written, add_special_tokens=False)["input_ids"]
-    learned = found["input_ids"][0][found["loss_mask"][0] == 1].tolist()
+    learned = rows["input_ids"][0][rows["loss_mask"][0] == 1].tolist()
     assert learned == 2 * saved(f"{ANSWER['content']}<|im_end|>", add_special_tokens=False)["input_ids"]
     assert building.command("verify", tmp_path / "out").status == 0
 

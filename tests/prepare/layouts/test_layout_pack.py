@@ -75,9 +75,9 @@ def encoded(lists: list[list[int]], masks: list[list[int]], *, reasons: list[str
 @given(lengths=st.lists(st.integers(0, 100), max_size=40), length=ROW_LENGTHS, most=st.none() | st.integers(1, 4))
 def test_rows_are_those_of_a_packing_that_looks_at_every_row(lengths: list[int], length: int, most: int | None) -> None:
     packing = pack(np.array(lengths, np.int64), length=length, most=most)
-    found = [[(document, stop - start) for document, start, stop in packing.parts(row)] for row in range(len(packing))]
+    packed = [[(document, stop - start) for document, start, stop in packing.parts(row)] for row in range(len(packing))]
     expected = plainly_packed(lengths, length=length, most=most)
-    assert found == [[(part.document, part.size) for part in row] for row in expected]
+    assert packed == [[(part.document, part.size) for part in row] for row in expected]
     assert packing.firsts.tolist() == [part.first for row in expected for part in row]
 
 
@@ -103,9 +103,9 @@ def test_records_are_the_documents_with_their_mask_and_lineage(
         seams.put(patch, chunk_tokens=chunk)
         builder.add(encoded(content, masks))
         chunks = list(builder.chunks(None if seed is None else np.random.default_rng(seed)))
-    found = {name: [row for each in chunks for row in each[name].tolist()] for name in (*expected, "loss_mask")}
-    assert found.pop("loss_mask") == [[at % 2 * (at != PAD) for at in row] for row in expected["input_ids"]]
-    assert found == expected
+    columns = {name: [row for part in chunks for row in part[name].tolist()] for name in (*expected, "loss_mask")}
+    assert columns.pop("loss_mask") == [[at % 2 * (at != PAD) for at in row] for row in expected["input_ids"]]
+    assert columns == expected
     assert builder.rows_used == len(sizes)
     builder.add(encoded(content, masks))
     lineage = builder.lineage(None if seed is None else np.random.default_rng(seed))

@@ -41,7 +41,7 @@ FORMS: Mapping[str, tuple[Row, list[Row]]] = {
     "a text and messages": ({"prompt": "Name a river.", **PAIR}, [USER]),
     "a text and whole conversations": ({"prompt": "Name a river.", **WHOLE}, [USER]),
     "a text and whole conversations with a system prompt": (
-        {"prompt": "Name a river.", **{side: [SYSTEM, *said] for side, said in WHOLE.items()}},
+        {"prompt": "Name a river.", **{side: [SYSTEM, *messages] for side, messages in WHOLE.items()}},
         [SYSTEM, USER],
     ),
     "implicit": (WHOLE, [USER]),
@@ -62,14 +62,14 @@ def build(root: Path, rows: list[Row], **options: Any) -> Path:
 
 def unpadded(columns: Mapping[str, np.ndarray], row: int = 0) -> dict[str, tuple[list[int], list[int]]]:
     """Each side's ids without padding, and their mask of the answer."""
-    found = {}
+    sides = {}
     for side in SIDES:
         size = int(columns[f"{side}_attention_mask"][row].sum())
         names = (f"{side}_input_ids", f"{side}_loss_mask")
         ids, mask = (columns[name][row, :size].tolist() for name in names)
         assert not any(columns[names[1]][row, size:])
-        found[side] = ids, mask
-    return found
+        sides[side] = ids, mask
+    return sides
 
 
 def expected(tokenizer: Any, prompt: list[Row], chosen: list[Row], rejected: list[Row]) -> dict[str, Any]:
@@ -121,7 +121,7 @@ def test_template_variables_and_other_columns_reach_the_template(tmp_path: Path)
     rows: list[Row] = [{**row, "chat_template_kwargs": {"mood": "grim"}}, row]
     root = build(tmp_path / "out", rows, **names, **more)
     shown = json.loads(building.command("inspect", root, "--rows", 2, "--json").out)
-    assert [each["text"] for each in shown] == ["grimlookName a river.", "calmlookName a river."]
+    assert [record["text"] for record in shown] == ["grimlookName a river.", "calmlookName a river."]
     assert shown[0]["features"] == TEXT
 
 
@@ -148,7 +148,7 @@ def test_texts_have_the_ids_of_the_joined_texts_with_one_eos(
     columns = read_rows(build(tmp_path / "out", [row for row, _ in rows], **options), "train")
     eos = tokenizer.eos_token
     for at, (_, (prompt, *answers)) in enumerate(rows):
-        whole = [tokenizer(f"{prompt}{each.removesuffix(eos)}{eos}")["input_ids"] for each in answers]
+        whole = [tokenizer(f"{prompt}{answer.removesuffix(eos)}{eos}")["input_ids"] for answer in answers]
         start = min(_shared(tokenizer(prompt)["input_ids"], ids) for ids in whole)
         masks = [[0] * start + [1] * (len(ids) - start) for ids in whole]
         assert unpadded(columns, at) == dict(zip(SIDES, zip(whole, masks, strict=True), strict=True))
@@ -235,8 +235,8 @@ def test_texts_without_a_pair_are_rejected_with_a_reason(tmp_path: Path, zoo: Zo
     usable = {"prompt": "one", "chosen": "two", "rejected": "three"}
     rows = [usable, {**usable, "chosen": ""}, {**usable, "rejected": ""}, {**usable, "rejected": "two"}]
     root = build(tmp_path / "out", rows, max_error_rate=0.9, tokenizer=zoo.path("unigram"))
-    found = [reason for _, (reason, _) in sorted(rejected(root).items())]
-    assert found == ["chosen_empty", "rejected_empty", "answers_equal"]
+    reasons = [reason for _, (reason, _) in sorted(rejected(root).items())]
+    assert reasons == ["chosen_empty", "rejected_empty", "answers_equal"]
 
 
 def test_a_line_counts_rows_with_answers_that_start_before_the_end_of_the_prompt(tmp_path: Path) -> None:
@@ -245,8 +245,8 @@ def test_a_line_counts_rows_with_answers_that_start_before_the_end_of_the_prompt
     data = building.source(tmp_path / "in", train=[{"prompt": [USER], **PAIR}] * 3)
     more = {"tokenizer": building.tokenizer("chats"), "chat_template": tmp_path / "template.jinja"}
     options = building.options(tmp_path / "out", layout="preference", **more)
-    said = "in 3 of 3 sampled rows the end of the prompt has other tokens"
-    assert said in building.command("build", data, *options).err
+    note = "in 3 of 3 sampled rows the end of the prompt has other tokens"
+    assert note in building.command("build", data, *options).err
 
 
 @pytest.mark.parametrize(
@@ -283,8 +283,8 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Pairs with a short and a long answer, and a margin."""
     long = {**REJECTED, "content": "no " * 9}
     rows = [
-        {"prompt": [USER], "chosen": [CHOSEN], "rejected": [each], "margin": at / 2}
-        for at, each in enumerate((REJECTED, long))
+        {"prompt": [USER], "chosen": [CHOSEN], "rejected": [answer], "margin": at / 2}
+        for at, answer in enumerate((REJECTED, long))
     ]
     return build(tmp_path_factory.mktemp("pairs") / "out", rows, keep_column="margin", max_length=64)
 
@@ -331,7 +331,7 @@ def test_prompts_are_cut_on_the_left_and_answers_on_the_right(pairs: Path) -> No
     prompt = [token for token, learned in zip(*whole["chosen"], strict=True) if not learned]
     for prompt_length, answer_length in ((4, 5), (40, 40)):
         objective = objectives.preference(prompt_length=prompt_length, answer_length=answer_length)
-        inputs, _, weights = objective.bind(read_manifest(pairs))({name: each[1] for name, each in columns.items()})
+        inputs, _, weights = objective.bind(read_manifest(pairs))({name: column[1] for name, column in columns.items()})
         padding = max(0, prompt_length - len(prompt))
         assert inputs["prompt_ids"].tolist() == [pad] * padding + prompt[-prompt_length:]
         assert inputs["prompt_mask"].tolist() == [0] * padding + [1] * (prompt_length - padding)
@@ -390,7 +390,7 @@ def exported(root: Path, output: Path, *options: object) -> list[Row]:
 def test_parquet_has_the_prompt_once_or_before_each_answer(pairs: Path, tmp_path: Path) -> None:
     apart, joined = exported(pairs, tmp_path / "apart"), exported(pairs, tmp_path / "joined", "--join-prompts")
     for at, (row, whole) in enumerate(zip(apart, joined, strict=True)):
-        ids = {f"{side}_ids": each for side, (each, _) in unpadded(read_rows(pairs, "train"), at).items()}
+        ids = {f"{side}_ids": tokens for side, (tokens, _) in unpadded(read_rows(pairs, "train"), at).items()}
         assert whole == {**ids, "margin": at / 2}
         assert {name: row["prompt_ids"] + row[name] for name in ids} == ids
         assert row.keys() == {"prompt_ids", "chosen_ids", "rejected_ids", "margin"}

@@ -67,19 +67,19 @@ def _expected(made: Any, *columns: list[str]) -> Any:
 def test_windows_are_those_of_thetokenizer(zoo: Zoo, kind: str, pair: bool) -> None:
     columns = [["what is it ?"] * len(SOME_TEXTS), SOME_TEXTS] if pair else [SOME_TEXTS]
     rows = _rows(*columns, answers=[None] * len(SOME_TEXTS) if pair else None, first=100)
-    got = laid_out(_encoder(zoo, kind, pair=pair), rows)
+    ours = laid_out(_encoder(zoo, kind, pair=pair), rows)
     expected = _expected(tokenizer(zoo, kind), *columns)
     owners = expected["overflow_to_sample_mapping"]
     for name in ("input_ids", "attention_mask", "token_type_ids"):
-        assert (name in got) == (name in expected)
+        assert (name in ours) == (name in expected)
         if name in expected:
-            assert got[name].tolist() == expected[name]
+            assert ours[name].tolist() == expected[name]
     for window, offsets in enumerate(expected["offset_mapping"]):
         of_text = [sequence == pair for sequence in expected.sequence_ids(window)]
-        assert got["char_starts"][window].tolist() == [at[0] * own for at, own in zip(offsets, of_text, strict=True)]
-        assert got["char_ends"][window].tolist() == [at[1] * own for at, own in zip(offsets, of_text, strict=True)]
-    assert got["source_row"].tolist() == [100 + owner for owner in owners]
-    assert got["label"].tolist() == [10 * owner for owner in owners]
+        assert ours["char_starts"][window].tolist() == [at[0] * own for at, own in zip(offsets, of_text, strict=True)]
+        assert ours["char_ends"][window].tolist() == [at[1] * own for at, own in zip(offsets, of_text, strict=True)]
+    assert ours["source_row"].tolist() == [100 + owner for owner in owners]
+    assert ours["label"].tolist() == [10 * owner for owner in owners]
 
 
 def _as_in_guides(expected: Any, window: int, answer: tuple[str, int] | None) -> tuple[int, int]:
@@ -106,18 +106,18 @@ def test_positions_are_those_of_the_usual_preprocessing(zoo: Zoo, kind: str, wor
     stop = data.draw(st.integers(begin + 1, len(words)))
     context = " ".join(words)
     answer = (" ".join(words[begin:stop]), len(" ".join(words[:begin])) + (begin > 0))
-    got = laid_out(_encoder(zoo, kind), _rows(["a house ?"], [context], answers=[answer]))
+    columns = laid_out(_encoder(zoo, kind), _rows(["a house ?"], [context], answers=[answer]))
     expected = _expected(tokenizer(zoo, kind), ["a house ?"], [context])
-    positions = list(zip(got["start_positions"].tolist(), got["end_positions"].tolist(), strict=True))
+    positions = list(zip(columns["start_positions"].tolist(), columns["end_positions"].tolist(), strict=True))
     assert positions == [_as_in_guides(expected, window, answer) for window in range(len(positions))]
 
 
 def test_of_characters_with_several_tokens_the_answer_has_all(zoo: Zoo) -> None:
     context, opened = "a 中 house", tokenizer(zoo, "byte_bpe")
-    got = laid_out(_encoder(zoo, "byte_bpe"), _rows(["a ?"], [context], answers=[("中", 2)]))
-    first, last = int(got["start_positions"][0]), int(got["end_positions"][0])
+    columns = laid_out(_encoder(zoo, "byte_bpe"), _rows(["a ?"], [context], answers=[("中", 2)]))
+    first, last = int(columns["start_positions"][0]), int(columns["end_positions"][0])
     assert first < last
-    assert opened.decode(got["input_ids"][0, first : last + 1]).strip() == "中"
+    assert opened.decode(columns["input_ids"][0, first : last + 1]).strip() == "中"
 
 
 def test_rows_that_cannot_be_used_are_named(zoo: Zoo) -> None:

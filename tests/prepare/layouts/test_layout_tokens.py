@@ -84,8 +84,8 @@ def test_any_lists_of_words_come_out_as_those_of_the_tokenizer(
 ) -> None:
     rows, encoder = _rows(lists), _encoder(zoo, kind, every=every)
     assert encoder.engine != "reference"
-    got = encoding.lists(encoding.laid_out(encoder, rows))
-    assert got == _expected(encoding.tokenizer(zoo, kind), lists, rows.nested["tags"].to_pylist(), every=every)
+    ours = encoding.lists(encoding.laid_out(encoder, rows))
+    assert ours == _expected(encoding.tokenizer(zoo, kind), lists, rows.nested["tags"].to_pylist(), every=every)
 
 
 def test_a_tokenizer_whose_words_depend_on_one_another_is_left_to_transformers(
@@ -122,17 +122,17 @@ def test_tokens_inside_of_a_word_have_the_inside_tag_where_there_is_one(zoo: Zoo
         "words": pa.array([["unbelievably", "unbelievably", "unbelievably", "unbelievably"]]),
         "tags": pa.array([[0, 1, 2, 3]]),
     }
-    found = encoding.laid_out(
+    records = encoding.laid_out(
         encoding.open_encoder(tokenizer, layout, columns), Rows(texts=(), arrays={}, nested=nested)
     )
     words = tokenizer(nested["words"].to_pylist(), is_split_into_words=True, padding="max_length", max_length=40)
     of_words, inside = words.word_ids(0), [2, 1, 2, 3]
-    kept = found["tag_mask"][0] == 1
+    kept = records["tag_mask"][0] == 1
     firsts = [at for at, word in enumerate(of_words) if word is not None and word not in of_words[:at]]
     expected = {at: of_words[at] if at in firsts else inside[of_words[at]] for at in np.flatnonzero(kept).tolist()}
     assert len(of_words) - of_words.count(None) > 4
     assert sorted(expected) == [at for at, word in enumerate(of_words) if word is not None and (every or at in firsts)]
-    assert found["tags"][0][kept].tolist() == list(expected.values())
+    assert records["tags"][0][kept].tolist() == list(expected.values())
 
 
 def _plan(kind: Any, names: tuple[str, ...] | None) -> ColumnPlan:

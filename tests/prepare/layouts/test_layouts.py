@@ -89,9 +89,9 @@ def test_records_are_the_same_through_any_batches_and_chunks(
 ) -> None:
     opened, columns = (_pad(zoo, pair=True), [texts, texts[::-1]]) if layout == "pad" else (_concat(zoo), [texts])
     whole = _build(opened, columns, cuts=[], chunk=10**6, seed=seed)
-    found = _build(opened, columns, cuts=cuts, chunk=chunk, seed=seed)
-    assert found.keys() == whole.keys()
-    assert all(np.array_equal(found[name], whole[name]) for name in found)
+    parts = _build(opened, columns, cuts=cuts, chunk=chunk, seed=seed)
+    assert parts.keys() == whole.keys()
+    assert all(np.array_equal(parts[name], whole[name]) for name in parts)
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_a_type_id_is_said_to_be_constant_only_where_it_is(
     zoo: Zoo, kind: str, pair: bool, constant: int | None
 ) -> None:
     opened = _pad(zoo, kind, pair=pair)
-    constants = {each.name: each.constant for each in opened.encoder.features()}
+    constants = {column.name: column.constant for column in opened.encoder.features()}
     assert constants.get("token_type_ids") == constant
     if constant is not None:
         built = _build(opened, [SOME_TEXTS] * (1 + pair), cuts=[], chunk=9)
@@ -125,7 +125,7 @@ def test_the_unmasked_values_of_a_padded_row_are_the_row(side: Side, rows: list[
     (padded,) = builder.chunks(None)
     mask = padded["mask"].astype(bool)
     assert (str(padded["input_ids"].dtype), str(padded["mask"].dtype)) == ("int32", "int8")
-    assert [each[keep].tolist() for each, keep in zip(padded["input_ids"], mask, strict=True)] == rows
+    assert [row[keep].tolist() for row, keep in zip(padded["input_ids"], mask, strict=True)] == rows
     assert (padded["input_ids"][~mask] == 99_999).all()
     assert (np.sort(mask, axis=1) == (mask if side == "left" else mask[:, ::-1])).all()
 

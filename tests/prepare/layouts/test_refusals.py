@@ -44,7 +44,7 @@ SEQ2SEQ = {"layout": "seq2seq", "text_column": "en", "target_column": "de", "tar
         ("translations", {**SEQ2SEQ, "target_column": "en"}, "column 'en' is used more than once"),
         ("translations", {**SEQ2SEQ, "target_length": 2}, "--target-length 2 leaves no room for text: each target"),
     ],
-    ids=lambda each: each if isinstance(each, str) else " ".join(each),
+    ids=lambda value: value if isinstance(value, str) else " ".join(value),
 )
 def test_options_that_mean_nothing_are_refused(
     tmp_path: Path, example: str, options: dict[str, Any], cause: str

@@ -33,13 +33,13 @@ BODY = "the house was good"
 @functools.cache
 def tokenizer(kind: str) -> Any:
     """With a BOS and an EOS, which it adds around each text."""
-    found = kinds.tokenizer(kind)
-    found.add_special_tokens({"bos_token": "<|bos|>", "eos_token": "<|eos|>", "pad_token": "<|pad|>"})
-    special = [("<|bos|>", found.bos_token_id), ("<|eos|>", found.eos_token_id)]
-    found.backend_tokenizer.post_processor = processors.TemplateProcessing(
+    opened = kinds.tokenizer(kind)
+    opened.add_special_tokens({"bos_token": "<|bos|>", "eos_token": "<|eos|>", "pad_token": "<|pad|>"})
+    special = [("<|bos|>", opened.bos_token_id), ("<|eos|>", opened.eos_token_id)]
+    opened.backend_tokenizer.post_processor = processors.TemplateProcessing(
         single="<|bos|> $A <|eos|>", pair="<|bos|> $A <|eos|> $B <|eos|>", special_tokens=special
     )
-    return found
+    return opened
 
 
 def _encoder(engine: str, layout: str, special_tokens: str = "bos-eos") -> BatchEncoder:
@@ -65,13 +65,13 @@ def _rows(layout: str, texts: list[str]) -> Rows:
 
 def _documents(encoder: BatchEncoder, rows: Rows, layout: str) -> list[list[int]]:
     """The tokens of each row alone, without padding."""
-    found = []
+    documents = []
     for at in range(len(rows)):
         columns = encoding.laid_out(encoder, rows.take(np.array([at])))
         marks = {"concat": lambda c: np.arange(64) < c["num_tokens"][0], "pack": lambda c: c["segment_ids"][0] > 0}
         real = marks.get(layout, lambda c: c["attention_mask"][0] == 1)(columns)
-        found.append(columns["input_ids"][0][real].tolist())
-    return found
+        documents.append(columns["input_ids"][0][real].tolist())
+    return documents
 
 
 @pytest.mark.parametrize(("engine", "layout"), [*itertools.product(ENGINES, LAYOUTS)])
@@ -79,18 +79,18 @@ def test_special_tokens_at_the_ends_of_texts(engine: str, layout: str) -> None:
     made = tokenizer(ENGINES[engine])
     texts = [f"{begin}{BODY}{end}" for begin in ("", "<|bos|>") for end in ("", "<|eos|>")]
     rows, encoder = _rows(layout, texts), _encoder(engine, layout)
-    found = _documents(encoder, rows, layout)
+    documents = _documents(encoder, rows, layout)
     own = made(texts, add_special_tokens=False)["input_ids"]
     if layout in ("pad", "seq2seq"):
-        assert found == made(texts)["input_ids"]
+        assert documents == made(texts)["input_ids"]
     else:
         bos, eos = made.bos_token_id, made.eos_token_id
         bare = [[token for token in ids if token not in (bos, eos)] for ids in own]
-        assert found == [[bos, *ids, eos] for ids in bare]
+        assert documents == [[bos, *ids, eos] for ids in bare]
     assert len(encoder.notes_on(rows)) == 2
     assert encoder.notes_on(_rows(layout, [BODY, "", BODY])) == ()
-    said = "the tokenizer adds another" if layout in ("pad", "seq2seq") else "no second one is added"
-    assert all(said in note for note in encoder.notes_on(rows))
+    words = "the tokenizer adds another" if layout in ("pad", "seq2seq") else "no second one is added"
+    assert all(words in note for note in encoder.notes_on(rows))
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -112,12 +112,12 @@ def test_a_frame_is_put_around_documents_that_lack_it(engine: str, special_token
 @pytest.mark.parametrize("engine", ENGINES)
 def test_advice_on_bos_looks_at_the_texts(engine: str) -> None:
     encoder = _encoder(engine, "pack", "eos")
-    for texts, said in (
+    for texts, advice in (
         (["<|bos|>a", "<|bos|>b"], "so --special-tokens bos-eos is not needed"),
         (["a", "<|bos|>b"], "begins every text with <|bos|>, but --special-tokens eos leaves it out; --special-tokens"),
     ):
         (note,) = encoder.notes_on(_rows("pack", texts))
-        assert said in note
+        assert advice in note
     assert _encoder(engine, "pack", "tokenizer").notes_on(_rows("pack", ["a", "b"])) == ()
 
 
@@ -133,14 +133,14 @@ def test_completions_are_learned_with_one_eos_as_trl_joins_them(tmp_path: Path) 
         outcome = building.command("build", source, *building.options(tmp_path / f"o{len(more)}", **chosen, **more))
         assert outcome.status == 0, outcome.err
         assert "; no second one is added" in outcome.err
-    found, bos, eos = building.read_rows(tmp_path / "o0", "train"), made.bos_token_id, made.eos_token_id
+    rows, bos, eos = building.read_rows(tmp_path / "o0", "train"), made.bos_token_id, made.eos_token_id
     for at, (prompt, completion) in enumerate(pairs):
-        asked, said = (made(text, add_special_tokens=False)["input_ids"] for text in (prompt, completion))
-        asked, said = [bos, *(each for each in asked if each != bos)], [*(each for each in said if each != eos), eos]
-        real = found["attention_mask"][at] == 1
-        assert found["input_ids"][at][real].tolist() == [*asked, *said]
-        assert found["loss_mask"][at][real].tolist() == [0] * len(asked) + [1] * len(said)
+        head, tail = (made(text, add_special_tokens=False)["input_ids"] for text in (prompt, completion))
+        head, tail = [bos, *(id for id in head if id != bos)], [*(id for id in tail if id != eos), eos]
+        real = rows["attention_mask"][at] == 1
+        assert rows["input_ids"][at][real].tolist() == [*head, *tail]
+        assert rows["loss_mask"][at][real].tolist() == [0] * len(head) + [1] * len(tail)
     packed = building.read_rows(tmp_path / "o1", "train")
-    assert packed["loss_mask"].sum() == found["loss_mask"].sum()
+    assert packed["loss_mask"].sum() == rows["loss_mask"].sum()
     assert building.command("verify", tmp_path / "o0").status == 0
     assert json.loads((tmp_path / "o0" / "manifest.json").read_text())["layout"]["name"] == "chat"

@@ -30,15 +30,15 @@ def positions(row_tokens: list[int], lengths: tuple[int, ...], weights: list[int
 def test_no_other_lengths_pad_less(rows: list[tuple[int, int]], count: int, longest: int, fixed: bool) -> None:
     row_tokens, weights = [tokens for tokens, _ in rows], [weight for _, weight in rows]
     tokens = np.array(row_tokens)
-    found = choose(tokens, count=count, longest=longest, fixed=fixed, weights=np.array(weights, float))
+    chosen = choose(tokens, count=count, longest=longest, fixed=fixed, weights=np.array(weights, float))
     needed = min(longest, -(-max(1, *row_tokens, 1) // 8) * 8)
-    assert found[-1] == (longest if fixed else needed)
-    assert list(found) == sorted(set(found))
-    assert len(found) <= count
-    assert all(length % 8 == 0 or length == longest for length in found)
-    below = range(8, found[-1], 8)
-    every = ((*some, found[-1]) for size in range(count) for some in itertools.combinations(below, size))
-    assert positions(row_tokens, found, weights) == min(positions(row_tokens, each, weights) for each in every)
+    assert chosen[-1] == (longest if fixed else needed)
+    assert list(chosen) == sorted(set(chosen))
+    assert len(chosen) <= count
+    assert all(length % 8 == 0 or length == longest for length in chosen)
+    below = range(8, chosen[-1], 8)
+    every = ((*some, chosen[-1]) for size in range(count) for some in itertools.combinations(below, size))
+    assert positions(row_tokens, chosen, weights) == min(positions(row_tokens, lengths, weights) for lengths in every)
 
 
 def test_a_length_that_saves_nothing_is_left_out() -> None:

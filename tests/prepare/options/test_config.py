@@ -30,8 +30,8 @@ def _output(**options: Any) -> OutputConfig:
 
 
 def _request(**options: Any) -> PrepareConfig:
-    given = {"source": _source(), "tokenizer": TokenizerConfig(name="tokenizer"), "output": _output(), **options}
-    return PrepareConfig(**given)
+    parts = {"source": _source(), "tokenizer": TokenizerConfig(name="tokenizer"), "output": _output(), **options}
+    return PrepareConfig(**parts)
 
 
 @pytest.mark.parametrize(
@@ -141,8 +141,8 @@ def test_these_options_decide_the_bytes() -> None:
 def test_these_options_decide_the_bytes_only_where_they_are_given() -> None:
     """A dataset built before such an option existed keeps its fingerprint."""
     configs = (SourceConfig, TokenizerConfig, LayoutConfig, OutputConfig, PrepareConfig)
-    every = [each for config in configs for each in declared(config) if each.fingerprint == "changed"]
-    assert sorted(each.key or each.field for each in every) == [
+    every = [option for config in configs for option in declared(config) if option.fingerprint == "changed"]
+    assert sorted(option.key or option.field for option in every) == [
         *("answers_column", "bucket_lengths", "chat_date", "chat_options", "chat_template", "chosen_column"),
         "completion_column",
         *("dedup", "dedup_across_splits", "fim_rate", "fim_spm_rate", "fim_tokens", "input_prefix"),
@@ -152,8 +152,8 @@ def test_these_options_decide_the_bytes_only_where_they_are_given() -> None:
         "words_column",
     ]
     layout = LayoutConfig(name="concat", special_tokens="bos-eos")
-    given = _request(layout=layout).fingerprint_options()
-    assert given["special_tokens"] == "bos-eos"
+    decisive = _request(layout=layout).fingerprint_options()
+    assert decisive["special_tokens"] == "bos-eos"
 
 
 @pytest.mark.parametrize(

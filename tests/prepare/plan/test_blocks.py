@@ -65,8 +65,8 @@ def forecast(work: Work, *, block_rows: int = 1000) -> Blocks:
     return split_plans.forecast(work.job.spec, work.splits["train"], work.measure(), block_rows=block_rows)
 
 
-def spans_of(found: Blocks) -> list[tuple[int, int]]:
-    return list(zip(found.starts.tolist(), found.stops.tolist(), strict=True))
+def spans_of(blocks: Blocks) -> list[tuple[int, int]]:
+    return list(zip(blocks.starts.tolist(), blocks.stops.tolist(), strict=True))
 
 
 @pytest.mark.usefixtures("few")
@@ -74,19 +74,19 @@ def test_blocks_are_parts_of_groups_and_cover_the_ranges(tmp_path: Path, zoo: Zo
     ranges = [(4000, 7777), (100, 2345)]
     source = stored.parquet(tmp_path, {"text": uniform(np.random.default_rng(0))}, group_rows=50, ranges=ranges)
     work = stored.work(zoo.path("wordpiece_uncased"), source)
-    found = forecast(work, block_rows=20)
+    blocks = forecast(work, block_rows=20)
     assert not next(sample_rows.choices(work.job.spec, source)).whole
-    rows = [row for span in spans_of(found) for row in range(*span)]
+    rows = [row for span in spans_of(blocks) for row in range(*span)]
     assert rows == [*range(4000, 7777), *range(100, 2345)]
-    assert max(stop - start for start, stop in spans_of(found)) <= 30
-    assert all(start // 50 == (stop - 1) // 50 for start, stop in spans_of(found))
+    assert max(stop - start for start, stop in spans_of(blocks)) <= 30
+    assert all(start // 50 == (stop - 1) // 50 for start, stop in spans_of(blocks))
 
 
 def test_a_split_that_is_read_whole_has_blocks_by_the_length_of_each_row(tmp_path: Path, zoo: Zoo) -> None:
     rows = ["a " * 5] * 90 + ["a " * 400] + ["a " * 5] * 9
     layout = LayoutConfig(name="concat", max_length=64)
-    found = forecast(made(tmp_path, zoo, rows, layout=layout), block_rows=30)
-    assert (90, 91) in spans_of(found)  # the long row is a separate block
+    blocks = forecast(made(tmp_path, zoo, rows, layout=layout), block_rows=30)
+    assert (90, 91) in spans_of(blocks)  # the long row is a separate block
 
 
 @pytest.mark.slow
@@ -129,9 +129,9 @@ def test_hardly_any_row_group_is_decoded_for_two_shards(row_bytes: float) -> Non
     groups, rows, shard_bytes = 400, 2000, 10**8
     ends = rows * np.arange(1, groups + 1)
     whole = [(0, groups * rows)]
-    found, predicted = cover(ends, whole), np.full(groups, rows * row_bytes)
+    covered, predicted = cover(ends, whole), np.full(groups, rows * row_bytes)
     most = block_rows(row_bytes=row_bytes, shard_bytes=shard_bytes)
-    cut = split_plans._cut_groups(found, predicted, rows=most, row_bytes=row_bytes)
+    cut = split_plans._cut_groups(covered, predicted, rows=most, row_bytes=row_bytes)
     split: Any = SimpleNamespace(name="train", source_split="train", ranges=whole, tasks_before=0)
     plan = plan_split(cut, split, shard_bytes=shard_bytes, seed=0, shuffle=True)
     decoded = sum(

@@ -136,9 +136,9 @@ def test_blocks_are_the_rows_in_order_of_reading_with_their_bytes(
     assert _rows(tuple(spans)) == numbers
     edges = np.cumsum([0, *(stop - start for start, stop in spans)])
     limit = max(2 * rows * row_bytes, 1.0)
-    for low, high, found in zip(edges[:-1], edges[1:], blocks.predicted_bytes, strict=True):
+    for low, high, predicted in zip(edges[:-1], edges[1:], blocks.predicted_bytes, strict=True):
         inside = every[low:high]
-        assert found == pytest.approx(sum(inside), abs=1e-9)
+        assert predicted == pytest.approx(sum(inside), abs=1e-9)
         assert len(inside) <= rows
         assert len(inside) == 1 or max(inside) < limit  # a very long row is alone
         assert sum(inside[:-1]) <= limit + 1e-9

@@ -49,8 +49,8 @@ def num_sampled(choice: SampleChoice) -> int:
 
 
 def groups_read(split: Any, choice: SampleChoice) -> np.ndarray:
-    found = cover(split.groups.ends, split.ranges)
-    return np.unique(found.groups[cover(found.ends, choice.read_ranges).groups])
+    covered = cover(split.groups.ends, split.ranges)
+    return np.unique(covered.groups[cover(covered.ends, choice.read_ranges).groups])
 
 
 @pytest.mark.parametrize(

@@ -131,17 +131,17 @@ def _measured(folder: Path, zoo: Zoo, words: np.ndarray, **options: Any) -> samp
 @pytest.mark.parametrize("name", _LENGTHS)
 def test_long_rows_count_as_much_as_short_ones(tmp_path: Path, zoo: Zoo, name: str) -> None:
     words = _LENGTHS[name](np.random.default_rng(5))
-    found = _measured(tmp_path, zoo, words).row_tokens - 2  # [CLS] and [SEP]
-    assert found.mean() == pytest.approx(words.mean(), rel=0.03)
-    assert np.percentile(found, 95) == pytest.approx(np.percentile(words, 95), rel=0.04)
+    tokens = _measured(tmp_path, zoo, words).row_tokens - 2  # [CLS] and [SEP]
+    assert tokens.mean() == pytest.approx(words.mean(), rel=0.03)
+    assert np.percentile(tokens, 95) == pytest.approx(np.percentile(words, 95), rel=0.04)
 
 
 @pytest.mark.parametrize(("words", "rows", "most_bytes"), [(150_000, 100, 1 << 20), (12_000, 600, 75 * 24_000)])
 def test_rows_of_any_length_take_bounded_time(tmp_path: Path, zoo: Zoo, words: int, rows: int, most_bytes: int) -> None:
     work = _work(tmp_path, zoo, ["x " * words] * rows, layout=LayoutConfig(name="concat", max_length=512))
-    found = sample_rows.read(work.job.spec, work.encoder, work.splits["train"])
-    assert found.text_bytes.sum() < most_bytes
-    assert len(found.text_bytes) + len(found.weighed_bytes) == rows // 16 * 16  # clusters of sixteen
+    sample = sample_rows.read(work.job.spec, work.encoder, work.splits["train"])
+    assert sample.text_bytes.sum() < most_bytes
+    assert len(sample.text_bytes) + len(sample.weighed_bytes) == rows // 16 * 16  # clusters of sixteen
 
 
 @pytest.mark.parametrize("name", ["pad", "concat"])

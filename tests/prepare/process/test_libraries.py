@@ -52,11 +52,11 @@ def test_a_build_of_local_files_makes_no_request(tmp_path: Path) -> None:
 )
 def test_a_hub_that_cannot_be_reached_is_asked_once(dataset: object, changes: dict[str, str], tmp_path: Path) -> None:
     outcome = online_build(dataset, tmp_path, **changes)
-    asked = [line for line in outcome.err.splitlines() if line.startswith("request: socket.connect")]
-    assert asked == ["request: socket.connect ('127.0.0.1', 9)"]
-    said = [line for line in outcome.err.splitlines() if not line.startswith("request: ")]
-    assert [line.partition(": ")[0] for line in said] == ["error", "remedy"], outcome.err
-    assert "check the network" in said[1] or "the network and HF_HUB_OFFLINE" in said[1]
+    requests = [line for line in outcome.err.splitlines() if line.startswith("request: socket.connect")]
+    assert requests == ["request: socket.connect ('127.0.0.1', 9)"]
+    messages = [line for line in outcome.err.splitlines() if not line.startswith("request: ")]
+    assert [line.partition(": ")[0] for line in messages] == ["error", "remedy"], outcome.err
+    assert "check the network" in messages[1] or "the network and HF_HUB_OFFLINE" in messages[1]
 
 
 def test_a_hub_that_takes_the_call_and_says_nothing_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,8 +52,8 @@ def test_an_error_comes_after_the_results_before_it(threads: int, where: str) ->
 
     every = map(fail_at_five, range(20)) if where == "items" else range(20)
     results = ordered_map(fail_at_five, every, threads=threads)
-    found = list(itertools.islice(results, 5 if where == "function" else 0))
-    assert found == list(range(len(found)))
+    first = list(itertools.islice(results, 5 if where == "function" else 0))
+    assert first == list(range(len(first)))
     with pytest.raises(ValueError, match="item five"):
         list(results)
     assert list(results) == []

@@ -24,13 +24,13 @@ def page_of(root: object, tmp_path: Path, *options: object) -> str:
 
 def tables_of(page: str) -> dict[str, list[list[str]]]:
     """The rows of every table by its caption."""
-    found: dict[str, list[list[str]]] = {}
+    tables: dict[str, list[list[str]]] = {}
     for caption, body in re.findall(r"<caption><span>(.*?)</span></caption>.*?<tbody>(.*?)</tbody>", page, re.S):
         rows = [
             re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.S) for row in re.findall(r"<tr>(.*?)</tr>", body, re.S)
         ]
-        found.setdefault(html.unescape(caption), []).extend([[html.unescape(cell) for cell in row] for row in rows])
-    return found
+        tables.setdefault(html.unescape(caption), []).extend([[html.unescape(cell) for cell in row] for row in rows])
+    return tables
 
 
 def test_the_figures_are_the_manifests(tmp_path: Path) -> None:
@@ -87,9 +87,9 @@ def test_the_shares_of_labels_are_told(tmp_path: Path) -> None:
 def test_rejected_rows_have_their_reason_and_an_example(tmp_path: Path) -> None:
     rows: list[dict[str, Any]] = [{"text": "fine"}, {"text": None}, {"text": "good"}]
     root = built(building.source(tmp_path / "data", train=rows), max_error_rate=0.5)
-    found = tables_of(page_of(root, tmp_path))
-    assert ["rejected: text is null", "1", "33.3 %"] in found["Rows read, from the manifest"]
-    assert found["Examples of rejected rows"] == [["text is null", "1", '{"text": null}']]
+    tables = tables_of(page_of(root, tmp_path))
+    assert ["rejected: text is null", "1", "33.3 %"] in tables["Rows read, from the manifest"]
+    assert tables["Examples of rejected rows"] == [["text is null", "1", '{"text": null}']]
 
 
 def test_what_is_learned_of_a_row_is_told(tmp_path: Path) -> None:
@@ -109,8 +109,8 @@ def test_what_is_learned_of_a_row_is_told(tmp_path: Path) -> None:
 )
 def test_other_datasets_are_shown_too(tmp_path: Path, options: dict[str, object]) -> None:
     root = built(REVIEWS, **options)
-    found = tables_of(page_of(root, tmp_path))
-    assert [row[0] for row in found["Splits (exact, from the manifest)"]] == list(building.read_manifest(root).splits)
+    tables = tables_of(page_of(root, tmp_path))
+    assert [row[0] for row in tables["Splits (exact, from the manifest)"]] == list(building.read_manifest(root).splits)
 
 
 def test_options_and_place_are_told_without_secrets(tmp_path: Path) -> None:
@@ -118,10 +118,10 @@ def test_options_and_place_are_told_without_secrets(tmp_path: Path) -> None:
     (source,) = root.glob(".prep/*/source.json")
     fields = {**json.loads(source.read_text()), "dataset": "https://me:hush@host/rows.jsonl?sig=hush"}
     source.write_text(json.dumps(fields))
-    found = tables_of(page_of(root, tmp_path))
-    assert "hush" not in str(found)
-    assert ["location of the source", "https://...@host/rows.jsonl?..."] in found["From the manifest"]
-    assert ["layout", "pad"] in found["Options of the build that affect bytes"]
+    tables = tables_of(page_of(root, tmp_path))
+    assert "hush" not in str(tables)
+    assert ["location of the source", "https://...@host/rows.jsonl?..."] in tables["From the manifest"]
+    assert ["layout", "pad"] in tables["Options of the build that affect bytes"]
 
 
 def test_without_the_work_folder_there_is_a_report_all_the_same(tmp_path: Path) -> None:

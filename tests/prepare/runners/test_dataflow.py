@@ -44,11 +44,11 @@ TOKEN = "hf_ThisIsNoTokenOfAnybody"
 @pytest.fixture(scope="module")
 def store() -> Iterator[Gcs]:
     """gs:// for this module, in this process and others."""
-    with emulator.running() as found, pytest.MonkeyPatch.context() as environment:
+    with emulator.running() as server, pytest.MonkeyPatch.context() as environment:
         for name in ("STORAGE_EMULATOR_HOST", "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"):
-            environment.setenv(name, found.environment()[name])
+            environment.setenv(name, server.environment()[name])
         environment.setenv("no_proxy", "localhost,127.0.0.1")
-        yield found
+        yield server
     gcs.forget()
 
 
@@ -75,9 +75,9 @@ def launched(store: Gcs, tmp_path_factory: pytest.TempPathFactory) -> Any:
         command = building.program(*arguments(bucket, service))
         ended = processes.run(command, env=environment)
     assert ended.returncode == 0, ended.stderr
-    said = {"out": ended.stdout, "err": ended.stderr, "request": service.requests[-1], "asked": service.asked}
+    texts = {"out": ended.stdout, "err": ended.stderr, "request": service.requests[-1], "asked": service.asked}
     objects = {"staged": store.objects(bucket, "tmp/"), "made": store.objects(bucket, "out/")}
-    return types.SimpleNamespace(**said, **objects, report=json.loads((folder / "report.json").read_text()))
+    return types.SimpleNamespace(**texts, **objects, report=json.loads((folder / "report.json").read_text()))
 
 
 @pytest.mark.slow
@@ -203,7 +203,7 @@ class TestOtherEnds:
         seams.put(monkeypatch, wait_for_job=interrupted)
         with dataflow_service.running(job_without_workers) as service:
             outcome = building.command(*arguments(bucket, service, dataset=dataset))
-            assert [each for each in service.asked if each.startswith("PUT")] == []
+            assert [request for request in service.asked if request.startswith("PUT")] == []
         cause, remedy = outcome.error
         does = "copies the source" if ingests else "completes the dataset"
         assert cause == f"interrupted, but the Dataflow job {job} still runs and {does} without this process"
@@ -267,9 +267,9 @@ def test_a_bucket_for_temporary_files_that_is_not_there_is_an_error_before_any_w
 
 @pytest.mark.slow
 def test_without_googles_libraries_an_error_names_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = importlib.util.find_spec
+    find_spec = importlib.util.find_spec
     missing = "google.cloud.dataflow"
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *_: None if name == missing else found(name, *_))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *_: None if name == missing else find_spec(name, *_))
     args = ["--runner=DataflowRunner", "--project=p", "--temp_location=gs://b/t"]
     outcome = building.command("build", REVIEWS, *building.options("gs://b/out"), "--", *args)
     assert outcome.status == 2
@@ -291,8 +291,8 @@ def test_the_jobs_name_follows_from_its_work_and_is_valid(tmp_path: Path, monkey
     def name_of(name: str = "reviews", place: str = "gs://bucket/folder/out f") -> str:
         options = PipelineOptions([])
         dataflow.prepare(options, name=name, place=place, folder=str(tmp_path))
-        found: str = options.view_as(GoogleCloudOptions).job_name
-        return found
+        job_name: str = options.view_as(GoogleCloudOptions).job_name
+        return job_name
 
     monkeypatch.setattr(shipping, "ship", lambda *_: None)
     assert name_of() == name_of()

@@ -56,12 +56,12 @@ def test_a_flink_that_beam_starts_changes_no_byte_and_ends_with_the_job(tmp_path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("given", ["--flink_job_server_jar=/no/such.jar", "--job_server_java_launcher=/no/java"])
-def test_a_flink_that_does_not_start_is_an_error(tmp_path: Path, given: str) -> None:
+@pytest.mark.parametrize("option", ["--flink_job_server_jar=/no/such.jar", "--job_server_java_launcher=/no/java"])
+def test_a_flink_that_does_not_start_is_an_error(tmp_path: Path, option: str) -> None:
     jar = tmp_path / "x.jar"
     jar.touch()
-    args = ["--runner=FlinkRunner", f"--flink_job_server_jar={jar}", given]
+    args = ["--runner=FlinkRunner", f"--flink_job_server_jar={jar}", option]
     cause, remedy = building.command("build", REVIEWS, *building.options(tmp_path / "out"), "--", *args).error
     assert cause.startswith("the job server for --runner=FlinkRunner did not start: ")
-    assert given.partition("=")[2] in cause
+    assert option.partition("=")[2] in cause
     assert "--job_endpoint" in remedy

@@ -127,7 +127,7 @@ def test_processes_end_with_their_launcher(number: signal.Signals, tmp_path: Pat
     (tmp_path / "pids").mkdir()
     words = [sys.executable, str(script), str(tmp_path / "pids")]
     launcher = subprocess.Popen(words, env=building.environment(), stderr=subprocess.DEVNULL)
-    while len(pids := [int(each.name) for each in (tmp_path / "pids").iterdir()]) < 2:
+    while len(pids := [int(path.name) for path in (tmp_path / "pids").iterdir()]) < 2:
         assert launcher.poll() is None
         time.sleep(0.05)
     launcher.send_signal(number)
@@ -205,7 +205,7 @@ GB = 1_000_000_000
 
 
 @pytest.mark.parametrize(
-    ("tasks", "wanted", "memory", "expected", "said"),
+    ("tasks", "wanted", "memory", "expected", "note"),
     [
         (3, None, 64 * GB, 0, ""),  # small
         (40, None, 64 * GB, 8, ""),
@@ -220,11 +220,11 @@ GB = 1_000_000_000
     ],
 )
 def test_there_are_as_many_processes_as_cores_tasks_and_memory_allow(
-    tasks: int, wanted: int | None, memory: int, expected: int, said: str, monkeypatch: pytest.MonkeyPatch, caplog: Any
+    tasks: int, wanted: int | None, memory: int, expected: int, note: str, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
     seams.put(monkeypatch, cores_of_workers=lambda: 8, memory_of_workers=lambda: memory)
     assert here.num_processes(tasks, task_bytes=100_000_000, wanted=wanted) == expected
-    assert (said in caplog.text) if said else not caplog.text
+    assert (note in caplog.text) if note else not caplog.text
 
 
 def test_one_process_with_a_thread_for_each_core_does_more_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:

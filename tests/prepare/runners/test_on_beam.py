@@ -70,8 +70,8 @@ def test_a_whole_build_goes_through_any_fsspec_scheme() -> None:
         outcome = build("memory://bucket/out")
         assert outcome.status == 0, outcome.err
         store = fsspec.filesystem("memory").store
-        got = {path.removeprefix("/bucket/out/"): bytes(file.getbuffer()) for path, file in store.items()}
-        assert got == building.files(reviews())
+        files = {path.removeprefix("/bucket/out/"): bytes(file.getbuffer()) for path, file in store.items()}
+        assert files == building.files(reviews())
         assert json.loads(build("memory://bucket/out").out)["shards_made"] == 0
         assert building.command("verify", "memory://bucket/out").status == 0
         assert building.command("inspect", "memory://bucket/out").status == 0
@@ -99,16 +99,16 @@ def planned(job: Job, split: str) -> list[TaskKey]:
 @pytest.mark.slow
 @pytest.mark.parametrize("travel", PICKLERS, ids=["pickle", "beam"])
 def test_the_functions_run_after_travelling(tmp_path: Path, travel: Callable[[Any], Any]) -> None:
-    found = building.resolved(request(str(tmp_path / "out")))
-    found.reserve()
-    keys = [key for split in found.job.splits for key in planned(found.job, split)]
+    opened = building.resolved(request(str(tmp_path / "out")))
+    opened.reserve()
+    keys = [key for split in opened.job.splits for key in planned(opened.job, split)]
 
-    write = travel(on_beam.Call(ShardMaker(found.job)))
+    write = travel(on_beam.Call(ShardMaker(opened.job)))
     write.setup()
     ends = [end for key in keys for end in write.process(travel(key))]
     assert len(ends) == len(keys)
 
-    finish = functools.partial(on_beam.finish_after, functools.partial(committed, found))
+    finish = functools.partial(on_beam.finish_after, functools.partial(committed, opened))
     assert list(travel(on_beam.Call(finish)).process(ends)) == [None]
     assert building.files(tmp_path / "out") == building.files(reviews())
 
@@ -129,9 +129,9 @@ def test_worker_processes_change_no_byte_and_open_no_port(tmp_path: Path, monkey
 
     def look() -> None:
         while not over.wait(0.05):
-            found = servers.descendants(os.getpid())
-            pids.update(found)
-            seen.update(port for pid in (os.getpid(), *found) for port in servers.listening(pid))
+            pids_now = servers.descendants(os.getpid())
+            pids.update(pids_now)
+            seen.update(port for pid in (os.getpid(), *pids_now) for port in servers.listening(pid))
 
     with socket.socket() as own:  # what looks for ports does find one
         own.bind(("127.0.0.1", 0))
@@ -274,9 +274,9 @@ def test_after_an_interrupt_a_direct_runner_begins_no_task(tmp_path: Path, monke
 def test_an_error_is_read_back_from_a_runners_text(kind: type[errors.PrepError]) -> None:
     error = kind("train[3]: a; b\n  [while running 'x'] \u2014 {}", remedy='do "this"; and that')
     text = f"Traceback:\n  File x\nfailures.Reported: {Reported.of(error)} [while running 'WriteShard']\n\nmore"
-    found = failures.from_text(text)
-    assert type(found) is kind
-    assert (found.cause, found.remedy) == (error.cause, error.remedy)
+    read = failures.from_text(text)
+    assert type(read) is kind
+    assert (read.cause, read.remedy) == (error.cause, error.remedy)
 
 
 def test_a_report_from_another_process_and_its_traceback_hold_no_secret() -> None:
@@ -286,8 +286,8 @@ def test_a_report_from_another_process_and_its_traceback_hold_no_secret() -> Non
     with pytest.raises(Reported, match="OutputError") as caught, failures.reported():
         raise error
     assert "hush" not in "".join(traceback.format_exception(caught.value))
-    found = failures.from_text(str(caught.value))
-    assert (found.cause, found.remedy) == ("ftp://...@host: cannot be written", "use https://host/x?...")
+    read = failures.from_text(str(caught.value))
+    assert (read.cause, read.remedy) == ("ftp://...@host: cannot be written", "use https://host/x?...")
 
 
 @pytest.mark.parametrize(
@@ -307,9 +307,9 @@ def test_a_report_from_another_process_and_its_traceback_hold_no_secret() -> Non
     ],
 )
 def test_what_else_a_runner_says_gets_a_cause_and_a_remedy(text: str, cause: str, remedy: str) -> None:
-    found = failures.from_text(text)
-    assert cause in found.cause
-    assert remedy in found.remedy
+    read = failures.from_text(text)
+    assert cause in read.cause
+    assert remedy in read.remedy
 
 
 @pytest.mark.parametrize("state", ["CANCELLED", "FAILED", "UPDATED", "DRAINED"])
@@ -348,9 +348,9 @@ class TestJobService:
         assert outcome.error[0].startswith("--runner=FlinkRunner without --job_endpoint, in a thread")
 
     @pytest.mark.parametrize(
-        ("given", "seconds"), [([], 30 * 24 * 3600), (["--job_server_timeout=7"], 7), (["--job-server-timeout=7"], 7)]
+        ("more", "seconds"), [([], 30 * 24 * 3600), (["--job_server_timeout=7"], 7), (["--job-server-timeout=7"], 7)]
     )
-    def test_beams_limit_for_requests_does_not_end_a_long_job(self, given: list[str], seconds: int) -> None:
-        args = [*self.ARGS, "--job_endpoint=localhost:1", *given]
+    def test_beams_limit_for_requests_does_not_end_a_long_job(self, more: list[str], seconds: int) -> None:
+        args = [*self.ARGS, "--job_endpoint=localhost:1", *more]
         options = beam_options.parse(args)
         assert options.view_as(PortableOptions).job_server_timeout == seconds

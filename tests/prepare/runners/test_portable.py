@@ -140,7 +140,7 @@ def test_a_job_service_that_is_killed_ends_the_job(tmp_path: Path, large: Path, 
 @pytest.mark.slow
 def test_an_interrupt_ends_a_portable_launcher_at_once(tmp_path: Path, large: Path, cluster: Cluster) -> None:
     output = tmp_path / "out"
-    outcome = end_of_launcher(output, large, *cluster.beam_args, at_work=lambda each: each.send_signal(signal.SIGINT))
+    outcome = end_of_launcher(output, large, *cluster.beam_args, at_work=lambda child: child.send_signal(signal.SIGINT))
     assert outcome.error[0] == "interrupted before the dataset was complete"
     os.kill(cluster.worker_pids()[-1], signal.SIGKILL)
     assert not (output / "manifest.json").exists()

@@ -115,8 +115,8 @@ def test_an_installed_package_is_sent_with_its_requirements_and_what_tasks_impor
 
 
 def described(folder: Path) -> tuple[str, set[str]]:
-    (found,) = metadata.distributions(path=[str(folder)])
-    return found.version, {each for each in found.requires or () if "extra ==" not in each}
+    (wheel,) = metadata.distributions(path=[str(folder)])
+    return wheel.version, {need for need in wheel.requires or () if "extra ==" not in need}
 
 
 def test_what_is_not_installed_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

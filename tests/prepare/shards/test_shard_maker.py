@@ -44,7 +44,7 @@ def test_a_shard_with_a_valid_receipt_is_not_made_again(tmp_path: Path, monkeypa
     done = [ShardMaker(job)(plan_files.key_of(task), Progress()) for task in plan.tasks()]
     assert made == [1]
     assert shard.read_bytes() == before
-    assert sum(each["rows"] for each in done) == 300
+    assert sum(report["rows"] for report in done) == 300
 
 
 def test_small_pieces_are_one_batch_and_large_ones_several() -> None:
@@ -56,13 +56,13 @@ def test_small_pieces_are_one_batch_and_large_ones_several() -> None:
     columns = SimpleNamespace(names=("text",), content=("text",))
     reader = SimpleNamespace(read=lambda pieces, names: iter(pieces))
     job: Any = SimpleNamespace(splits={"train": SimpleNamespace(reader=reader)}, spec=SimpleNamespace(columns=columns))
-    found = list(shard_writer.batches(job, "train", pieces, num_bytes=20))  # type: ignore[arg-type]
-    assert [numbers.tolist() for numbers, _ in found] == [[10, 11, 12, 2], [40], [50], [60], [90], [70, 71], [72, 73]]
-    assert [batch.num_rows for _, batch in found] == [4, 1, 1, 1, 1, 2, 2]
+    batches = list(shard_writer.batches(job, "train", pieces, num_bytes=20))  # type: ignore[arg-type]
+    assert [numbers.tolist() for numbers, _ in batches] == [[10, 11, 12, 2], [40], [50], [60], [90], [70, 71], [72, 73]]
+    assert [batch.num_rows for _, batch in batches] == [4, 1, 1, 1, 1, 2, 2]
     rows = [piece(first, *[0] * count) for first, count in [(0, 3000), (3000, 1000), (9000, 1), (9500, 4000)]]
     found_rows = shard_writer.batches(job, "train", rows, num_bytes=20)  # type: ignore[arg-type]
     assert [len(numbers) for numbers, _ in found_rows] == [4000, 1, 4000], "texts may be short, and kept columns long"
-    lengths = dict(zip([10, 11, 12, 2], found[0][1]["text"].to_pylist(), strict=True))
+    lengths = dict(zip([10, 11, 12, 2], batches[0][1]["text"].to_pylist(), strict=True))
     assert {row: len(text) for row, text in lengths.items()} == {10: 5, 11: 5, 12: 5, 2: 5}
 
 

@@ -30,12 +30,12 @@ class Disk:
 
     def fsync(self, descriptor: int) -> None:
         self._fsync(descriptor)
-        found = os.fstat(descriptor)
-        if stat.S_ISDIR(found.st_mode):
+        status = os.fstat(descriptor)
+        if stat.S_ISDIR(status.st_mode):
             folder = os.readlink(f"/proc/self/fd/{descriptor}")
             self._lasting |= {os.path.join(folder, name) for name in os.listdir(folder)}
         else:
-            self._synced_files.add(found.st_ino)
+            self._synced_files.add(status.st_ino)
 
     def replace(
         self, source: Any, target: Any, *, src_dir_fd: int | None = None, dst_dir_fd: int | None = None
@@ -57,7 +57,7 @@ class Disk:
         return True
 
     def when(self, name: str) -> dict[str, set[str]]:
-        return {target: found for target, found in self.moments if name in os.path.basename(target)}
+        return {target: synced for target, synced in self.moments if name in os.path.basename(target)}
 
 
 def whole(path: Any, folder: int | None) -> str:
@@ -73,15 +73,15 @@ def test_whatever_appears_what_it_counts_on_would_last(tmp_path: Path, monkeypat
     assert building.command("build", data, *options).status == 0
 
     (plan,) = output.glob(".prep/*/train/plan.json")
-    for found in disk.when(".tfrecord").values():
-        assert {str(plan), str(plan.parents[1] / "job.json")} <= found
+    for synced in disk.when(".tfrecord").values():
+        assert {str(plan), str(plan.parents[1] / "job.json")} <= synced
     receipts = disk.when("receipt-")
     assert len(receipts) > 2
-    for path, found in receipts.items():
+    for path, synced in receipts.items():
         number = os.path.basename(path).split("-")[1]
         (shard,) = output.glob(f"*-{number}-of-*")
         wanted = {str(shard), f"{output}/index/{shard.name}.offsets", f"{output}/rejected/train-{number}.jsonl"}
-        assert wanted <= found, wanted - found
-    (found,) = disk.when("manifest.json").values()
+        assert wanted <= synced, wanted - synced
+    (synced,) = disk.when("manifest.json").values()
     every = {str(path) for path in output.rglob("*") if path.is_file()} - {str(output / "manifest.json")}
-    assert every <= found, every - found
+    assert every <= synced, every - synced

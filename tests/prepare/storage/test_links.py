@@ -139,19 +139,19 @@ def test_a_work_folder_that_is_a_link_holds_no_lock(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "arguments", "said"),
+    ("name", "arguments", "message"),
     [
         ("manifest.json", ("inspect",), "a pipe or a device, expected a file"),
         ("*-train-00000-*", ("inspect",), "0 bytes, expected "),
         (".prep/*/source.json", ("trace", "--split=train", "--shard=0", "--record=0"), "a pipe or a device, expected"),
     ],
 )
-def test_a_pipe_does_not_keep_us_waiting(finished: Path, name: str, arguments: tuple[str, ...], said: str) -> None:
+def test_a_pipe_does_not_keep_us_waiting(finished: Path, name: str, arguments: tuple[str, ...], message: str) -> None:
     (path,) = finished.glob(name)
     path.unlink()
     os.mkfifo(path)
     cause, _ = building.command(*arguments, finished).error
-    assert cause.startswith(f"{path}: {said}")
+    assert cause.startswith(f"{path}: {message}")
 
 
 def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:

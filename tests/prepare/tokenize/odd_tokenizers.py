@@ -73,12 +73,12 @@ def bert(zoo: Zoo, *, added: list[AddedToken] | None = None, **parts: dict[str, 
     return tokenizer
 
 
-def assert_same(got: RaggedTokens, expected: RaggedTokens, texts: list[str]) -> None:
+def assert_same(actual: RaggedTokens, expected: RaggedTokens, texts: list[str]) -> None:
     """Fails with the first text that differs."""
-    if np.array_equal(got.offsets, expected.offsets) and np.array_equal(got.ids, expected.ids):
+    if np.array_equal(actual.offsets, expected.offsets) and np.array_equal(actual.ids, expected.ids):
         return
     for index, text in enumerate(texts):
-        one, other = (runs.ids[runs.offsets[index] : runs.offsets[index + 1]].tolist() for runs in (got, expected))
+        one, other = (runs.ids[runs.offsets[index] : runs.offsets[index + 1]].tolist() for runs in (actual, expected))
         assert one == other, ascii(text)
     raise AssertionError("the runs do not lie one behind the other")
 

@@ -38,14 +38,14 @@ def encoded(documents: list[str], **options: Any) -> Encoded:
 
 def runs_of(made: Encoded) -> list[list[int]]:
     ids = made.ragged["input_ids"]
-    return [each.tolist() for each in np.split(ids.ids, ids.offsets[1:-1])]
+    return [run.tolist() for run in np.split(ids.ids, ids.offsets[1:-1])]
 
 
 @pytest.mark.parametrize(("rate", "spm_rate"), [(0.5, 0.5), (1.0, 0.0), (1.0, 1.0), (0.25, 0.9)])
 def test_ids_are_those_of_megatron_given_the_same_random_numbers(rate: float, spm_rate: float) -> None:
     documents = DOCUMENTS[-400:]
-    found = runs_of(encoded(documents, fim_rate=rate, fim_spm_rate=spm_rate))
-    for document, draws, ids in zip(documents, infilling.draws_of(range(400)).tolist(), found, strict=True):
+    runs = runs_of(encoded(documents, fim_rate=rate, fim_spm_rate=spm_rate))
+    for document, draws, ids in zip(documents, infilling.draws_of(range(400)).tolist(), runs, strict=True):
         assert ids == infilling.permuted(document, draws, tokenizer(), rate=rate, spm_rate=spm_rate), document
 
 
@@ -58,7 +58,7 @@ def test_every_rewritten_document_can_be_put_together_again(documents: list[str]
         if not document:
             assert not ids
             continue
-        at = [ids.index(each) for each in (p, s, m)]
+        at = [ids.index(sentinel) for sentinel in (p, s, m)]
         prefix, suffix, middle = ids[1 : at[1]], ids[at[1] + 1 : at[2]], ids[at[2] + 1 :]
         again = tokenizer().decode([*prefix, *middle, *suffix], clean_up_tokenization_spaces=False)
         assert again == document, "with the suffix first, prefix and middle follow each other"
@@ -87,21 +87,21 @@ def test_documents_without_room_are_counted(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("layout", "said"),
+    ("layout", "note"),
     [
         ("concat", " longer than a row of 32 tokens, with the middle in another row: --layout pack keeps"),
         ("pack", " unchanged, since rewriting would exceed 32 tokens"),
     ],
 )
-def test_plan_build_and_report_tell_of_documents_without_room(tmp_path: Path, layout: str, said: str) -> None:
+def test_plan_build_and_report_tell_of_documents_without_room(tmp_path: Path, layout: str, note: str) -> None:
     options = {"tokenizer": infilling.tokenizer(), "layout": layout, "fim_rate": 1.0, "split": "train"}
     arguments = building.options(tmp_path / "out", **options)
     planned, built = (building.command(name, building.REVIEWS, *arguments) for name in ("plan", "build"))
     assert f"train, by its sample: fill-in-the-middle: {'320' if layout == 'concat' else ''}" in planned.err
-    assert said in planned.err
-    assert said in built.err
+    assert note in planned.err
+    assert note in built.err
     building.command("report", tmp_path / "out", "--output", tmp_path / "page.html")
-    assert said in (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert note in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
 def test_numbers_of_rows_are_those_of_the_format() -> None:
@@ -123,8 +123,8 @@ def test_numbers_of_rows_are_those_of_the_format() -> None:
 def test_ends_that_a_text_already_has_are_not_split(special_tokens: Any) -> None:
     bare = ["the film was good", "never again"]
     ends = "<|endoftext|>" if special_tokens == "bos-eos" else "", "<|endoftext|>"
-    framed = [f"{ends[0]}{each}{ends[1]}" for each in bare]
-    one, two = (runs_of(encoded(each, fim_rate=1.0, special_tokens=special_tokens)) for each in (bare, framed))
+    framed = [f"{ends[0]}{text}{ends[1]}" for text in bare]
+    one, two = (runs_of(encoded(texts, fim_rate=1.0, special_tokens=special_tokens)) for texts in (bare, framed))
     assert one == two
 
 
@@ -132,10 +132,10 @@ def test_ends_that_a_text_already_has_are_not_split(special_tokens: Any) -> None
     "tokens", [infilling.SENTINELS, ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"), ("<PRE>", "<SUF>", "<MID>")]
 )
 def test_sentinels_of_known_vocabularies_are_found(zoo: Zoo, tokens: tuple[str, ...]) -> None:
-    found = zoo.tokenizer("byte_bpe")
-    found.add_special_tokens({"additional_special_tokens": list(tokens), "pad_token": "<|endoftext|>"})
+    opened = zoo.tokenizer("byte_bpe")
+    opened.add_special_tokens({"additional_special_tokens": list(tokens), "pad_token": "<|endoftext|>"})
     layout = LayoutConfig(name="pack", max_length=64, fim_rate=0.5)
-    encoder = encoding.open_encoder(found, layout, ColumnPlan(texts=("text",)))
+    encoder = encoding.open_encoder(opened, layout, ColumnPlan(texts=("text",)))
     assert encoder.notes == (f"fill-in-the-middle uses the sentinel tokens {' '.join(tokens)}",)
 
 

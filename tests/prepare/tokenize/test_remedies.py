@@ -47,7 +47,7 @@ def _token(content: str, number: int) -> State:
 
 def _lowercase(state: State, *contents: str) -> None:
     state["normalizer"] = {"type": "Replace", "pattern": {"Regex": "[A-Z\u0301]"}, "content": ""}
-    state["added_tokens"] += [_token(each, 9000 + at) for at, each in enumerate(contents)]
+    state["added_tokens"] += [_token(content, 9000 + at) for at, content in enumerate(contents)]
 
 
 def _renumber(state: State) -> None:
@@ -97,15 +97,15 @@ FILES: list[tuple[str, str, Callable[[State], Any], str, Callable[[State], Any]]
 
 
 @pytest.mark.engines
-@pytest.mark.parametrize(("file", "kind", "fault", "said", "mend"), FILES, ids=[each[3] for each in FILES])
+@pytest.mark.parametrize(("file", "kind", "fault", "message", "mend"), FILES, ids=[entry[3] for entry in FILES])
 def test_an_edit_of_the_files(
-    *, zoo: Zoo, tmp_path: Path, kind: str, file: str, fault: Callable[[State], Any], said: str, mend: Any
+    *, zoo: Zoo, tmp_path: Path, kind: str, file: str, fault: Callable[[State], Any], message: str, mend: Any
 ) -> None:
-    if "the same id" in said and sys.version_info < (3, 11):
+    if "the same id" in message and sys.version_info < (3, 11):
         pytest.skip("its newest transformers drops one entry itself")
     folder = shutil.copytree(zoo.path(kind), tmp_path / "mine")
     _edit(folder, file, fault)
-    with pytest.raises(TokenizerError, match=said):
+    with pytest.raises(TokenizerError, match=message):
         _resolve(folder)
     _edit(folder, file, mend)
     assert _resolve(folder)("a b")["input_ids"]

@@ -167,7 +167,7 @@ def test_a_tokenizer_whose_python_layer_changes_texts_falls_back_to_it(zoo: Zoo,
 
     class Peculiar(kind):  # type: ignore[misc, valid-type]
         def __call__(self, *columns: Any, **options: Any) -> Any:
-            return super().__call__(*([text.replace("a", "the dog") for text in each] for each in columns), **options)
+            return super().__call__(*([text.replace("a", "the dog") for text in texts] for texts in columns), **options)
 
     tokenizer.__class__ = Peculiar
     case = Case(truncation="longest_first", pair=pair, length=24, room=21)

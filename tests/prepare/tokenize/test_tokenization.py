@@ -120,15 +120,15 @@ def test_without_a_pad_token_eos_is_borrowed_with_a_warning(zoo: Zoo, caplog: py
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         *((name, "no such folder; check the path") for name in ("/no/such/folder", "./no/such", "no/such/folder")),
         *((name, f"'{name}' cannot be loaded: .*HF_HUB_OFFLINE.*HF_TOKEN") for name in ("nobody/no-such", "no-such")),
         ("", r"the folder holds nothing, expected tokenizer.json or the files of a vocabulary"),
     ],
 )
-def test_a_name_of_nothing_comes_with_what_to_check(tmp_path: Path, name: str, said: str) -> None:
-    with pytest.raises(TokenizerError, match=said):
+def test_a_name_of_nothing_comes_with_what_to_check(tmp_path: Path, name: str, message: str) -> None:
+    with pytest.raises(TokenizerError, match=message):
         _resolve(name or tmp_path)
 
 
@@ -152,12 +152,12 @@ def test_code_that_comes_with_a_tokenizer_is_not_run(zoo: Zoo, tmp_path: Path) -
 @pytest.mark.parametrize("kind", FAST_KINDS)
 def test_the_class_gives_the_tokenizer_that_auto_tokenizer_loads(zoo: Zoo, tmp_path: Path, kind: str) -> None:
     name, options = str(zoo.path(kind)), {"revision": "main", "trust_remote_code": False, "local_files_only": True}
-    loaded = [each.from_pretrained(name, **options) for each in (saved_copy.class_for(name), AutoTokenizer)]
-    for at, each in enumerate(loaded):
-        each.save_pretrained(tmp_path / str(at))
-    found, expected = ({path.name: path.read_bytes() for path in (tmp_path / at).iterdir()} for at in ("0", "1"))
-    assert found == expected
-    assert len({type(each) for each in loaded}) == len({str(each.init_kwargs) for each in loaded}) == 1
+    loaded = [opener.from_pretrained(name, **options) for opener in (saved_copy.class_for(name), AutoTokenizer)]
+    for at, opened in enumerate(loaded):
+        opened.save_pretrained(tmp_path / str(at))
+    saved, expected = ({path.name: path.read_bytes() for path in (tmp_path / at).iterdir()} for at in ("0", "1"))
+    assert saved == expected
+    assert len({type(opened) for opened in loaded}) == len({str(opened.init_kwargs) for opened in loaded}) == 1
 
 
 @pytest.mark.parametrize(
@@ -272,14 +272,14 @@ def test_rows_are_as_long_as_the_model_takes_and_at_most_512(
     assert tokenization.resolve_length(tokenizer, LayoutConfig()) == length
 
 
-@pytest.mark.parametrize(("limit", "asked", "warns"), [(100, 100, False), (100, 101, True), (None, 10**6, False)])
+@pytest.mark.parametrize(("limit", "max_length", "warns"), [(100, 100, False), (100, 101, True), (None, 10**6, False)])
 def test_a_length_above_the_limit_of_the_model_is_used_with_a_warning(
-    zoo: Zoo, tmp_path: Path, caplog: pytest.LogCaptureFixture, limit: int | None, asked: int, warns: bool
+    zoo: Zoo, tmp_path: Path, caplog: pytest.LogCaptureFixture, limit: int | None, max_length: int, warns: bool
 ) -> None:
     tokenizer, _ = _resolve(_copy(zoo, "wordpiece_cased", tmp_path / "limited", model_max_length=limit))
     with caplog.at_level(logging.WARNING):
-        assert tokenization.resolve_length(tokenizer, LayoutConfig(max_length=asked)) == asked
-    assert (f"--max-length {asked} is over the limit of 100 tokens" in caplog.text) == warns
+        assert tokenization.resolve_length(tokenizer, LayoutConfig(max_length=max_length)) == max_length
+    assert (f"--max-length {max_length} is over the limit of 100 tokens" in caplog.text) == warns
 
 
 @pytest.mark.parametrize("name", ["chat_template.jinja", "vocab.txt", "additional_chat_templates/x.jinja"])
@@ -308,15 +308,15 @@ def test_a_snapshot_in_the_hubs_cache_and_links_of_other_files_are_taken(tmp_pat
 def _classes() -> dict[str, Any]:
     from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING_NAMES, tokenizer_class_from_name
 
-    found = {name: tokenizer_class_from_name(name) for name in TOKENIZER_MAPPING_NAMES.values() if name}
-    return {name: each for name, each in found.items() if each is not None}
+    classes = {name: tokenizer_class_from_name(name) for name in TOKENIZER_MAPPING_NAMES.values() if name}
+    return {name: loaded for name, loaded in classes.items() if loaded is not None}
 
 
 def _path_keys(tokenizer_class: Any) -> set[str]:
     """The arguments of a class that may be paths: its vocabulary files, and the text arguments that are no tokens."""
     arguments = inspect.signature(tokenizer_class.__init__).parameters.values()
     kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    texts = {each.name for each in arguments if each.kind not in kinds and not isinstance(each.default, int | float)}
+    texts = {item.name for item in arguments if item.kind not in kinds and not isinstance(item.default, int | float)}
     tokens = {name for name in texts if re.search("_tokens?(_decoder)?$", name)}
     return {*getattr(tokenizer_class, "vocab_files_names", ()), *texts} - {"self", "chat_template"} - tokens
 
@@ -332,7 +332,7 @@ def test_no_class_opens_a_file_outside_of_its_folder(tmp_path: Path, zoo: Zoo) -
         "init_inputs": [str(secret)],
     }
     named = {"fast_tokenizer_files": ["../private.txt"], "gguf_file": "../private.txt", "merges": str(secret)}
-    keys = {(name, key) for name, each in _classes().items() for key in _path_keys(each)}
+    keys = {(name, key) for name, tokenizer_class in _classes().items() for key in _path_keys(tokenizer_class)}
     assert len(keys) > 300
     assert {"vocab", "vocab_file", "merges_file", "source_spm", "entity_vocab_file"} <= {key for _, key in keys}
     cases = [{"tokenizer_class": name, key: str(secret)} for name, key in sorted(keys)]

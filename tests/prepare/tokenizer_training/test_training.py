@@ -31,6 +31,6 @@ def theirs(texts: list[str], template: Any) -> set[str]:
 @hypothesis.example(texts=[*reviews(), *MULTI_SCRIPT])
 def test_characters_of_wordpiece_are_those_that_the_trainer_finds(texts: list[str], lowercase: bool) -> None:
     template = template_of("bert", "wordpiece", lowercase=lowercase)
-    found = training.characters_of([texts[:2], texts[2:]], template)
-    assert set(found) == theirs(texts, template)
-    assert found == sorted(found, key=lambda each: (len(each), each))
+    characters = training.characters_of([texts[:2], texts[2:]], template)
+    assert set(characters) == theirs(texts, template)
+    assert characters == sorted(characters, key=lambda character: (len(character), character))

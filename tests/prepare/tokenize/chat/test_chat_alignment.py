@@ -89,7 +89,7 @@ def test_the_mask_is_that_of_the_places_that_the_tokenizer_reports(
     wanted = [expected(backend, rendering) for rendering in renderings]
     runs, mask = aligner.align(from_lists([ids for ids, _ in wanted], dtype=DTYPE), texts_of(renderings))
     assert runs.ids.tolist() == [token for ids, _ in wanted for token in ids]
-    assert mask.tolist() == [each for _, learned in wanted for each in learned]
+    assert mask.tolist() == [bit for _, learned in wanted for bit in learned]
 
 
 aligners = functools.cache(opened)
@@ -105,9 +105,9 @@ def test_tokens_that_are_not_the_text_s_are_not_taken_for_its_own(zoo: Zoo) -> N
     rendering = Rendering("hello there", [(6, 11)])
     ids, mask = expected(backend, rendering)
     for wrong in (backend.encode("hello thera").ids, ids[:-1], [*ids, ids[-1]], [*ids[:-1], 10**6], []):
-        runs, found = aligned(zoo, "byte_bpe", wrong, rendering)
+        runs, ours = aligned(zoo, "byte_bpe", wrong, rendering)
         assert runs.ids.tolist() == ids
-        assert found == mask
+        assert ours == mask
 
 
 def test_what_can_be_walked_is_not_tokenized_again(zoo: Zoo) -> None:
@@ -115,8 +115,8 @@ def test_what_can_be_walked_is_not_tokenized_again(zoo: Zoo) -> None:
     rendering = Rendering("<|im_start|>user\nnaïve 👍🏽<|im_end|>\n", [(17, 24)])
     ids, mask = expected(backend, rendering)
     texts = dataclasses.replace(texts_of([rendering]), strings=pa.array(["tokenized again"]))
-    runs, found = aligner.align(from_lists([ids], dtype=DTYPE), texts)
-    assert (runs.ids.tolist(), found.tolist()) == (ids, mask)
+    runs, learned = aligner.align(from_lists([ids], dtype=DTYPE), texts)
+    assert (runs.ids.tolist(), learned.tolist()) == (ids, mask)
 
 
 def test_spans_that_touch_across_texts_stay_in_their_own() -> None:

@@ -115,8 +115,8 @@ def template(source: str, **settings: Any) -> ChatTemplate:
 
 def learned(source: str, messages: list[Message], **settings: Any) -> list[list[str]]:
     opened = template(source, **settings)
-    found = opened.render(conversation_of(messages, needs=opened.needs))
-    return [[text[start:stop].decode() for start, stop in spans] for text, spans, _, _ in found]
+    rendered = opened.render(conversation_of(messages, needs=opened.needs))
+    return [[text[start:stop].decode() for start, stop in spans] for text, spans, _, _ in rendered]
 
 
 def as_marked(name: str, messages: list[Message]) -> list[str]:
@@ -157,24 +157,24 @@ def test_marked_templates_learn_the_same_answers() -> None:
 
 def test_answers_that_are_not_to_be_learned_are_left_out() -> None:
     answers = answer("a", weight=0), answer("b", train=True), answer("c", train=False)
-    messages = [message for each in answers for message in (user("q"), each)]
+    messages = [message for reply in answers for message in (user("q"), reply)]
     for source in ("several roles", "marked"):
         body = "{{ m.content }}<|im_end|>"
-        said = f"{{% generation %}}{body}{{% endgeneration %}}" if source == "marked" else body
-        written = f"{{% if m.role == 'assistant' %}}{said}{{% else %}}{body}{{% endif %}}{{{{ '\n' }}}}"
+        content = f"{{% generation %}}{body}{{% endgeneration %}}" if source == "marked" else body
+        written = f"{{% if m.role == 'assistant' %}}{content}{{% else %}}{body}{{% endif %}}{{{{ '\n' }}}}"
         assert learned(f"{{% for m in messages %}}{ROLE}{written}{{% endfor %}}{PROMPT}", messages) == [["b<|im_end|>"]]
 
 
 MASKS = ((False, True), (0, 1), (0.0, 1.0), ("false", "true"), ("False", "True"), ("0", " 1 "), ("0.0", "0.5"))
 
 
-@pytest.mark.parametrize(("withheld", "given"), MASKS)
+@pytest.mark.parametrize(("withheld", "kept"), MASKS)
 @pytest.mark.parametrize("name", ["train", "weight"])
-def test_masks_may_be_numbers_booleans_or_texts(name: str, withheld: Any, given: Any) -> None:
+def test_masks_may_be_numbers_booleans_or_texts(name: str, withheld: Any, kept: Any) -> None:
     source = f"{{% for m in messages %}}{ROLE}{{{{ m.content }}}}<|im_end|>\n{{% endfor %}}{PROMPT}"
-    messages = [user("q"), answer("a", **{name: withheld}), user("r"), answer("b", **{name: given})]
+    messages = [user("q"), answer("a", **{name: withheld}), user("r"), answer("b", **{name: kept})]
     assert learned(source, messages) == [["b<|im_end|>"]]
-    messages[1]["train"], messages[3]["train"] = given, withheld  # which wins over weight
+    messages[1]["train"], messages[3]["train"] = kept, withheld  # which wins over weight
     assert learned(source, messages) == [["a<|im_end|>"]]
 
 

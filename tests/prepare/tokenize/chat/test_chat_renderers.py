@@ -40,17 +40,17 @@ def conversations(*contents: str) -> pa.Array:
 
 
 def refusal(source: str) -> str:
-    found = template_of(source).render({"messages": pa.array([MESSAGES])})
-    assert found.reasons.tolist() == ["template_limit"]
-    return found.details[0]
+    rendered = template_of(source).render({"messages": pa.array([MESSAGES])})
+    assert rendered.reasons.tolist() == ["template_limit"]
+    return rendered.details[0]
 
 
 def growing(start: str, step: str) -> str:
     return GROWING.replace("START", start).replace("STEP", step)
 
 
-def as_text(found: Rendered) -> list[str]:
-    return [str(text) for text in found.texts.strings.to_pylist()]
+def as_text(rendered: Rendered) -> list[str]:
+    return [str(text) for text in rendered.texts.strings.to_pylist()]
 
 
 @pytest.mark.slow
@@ -73,17 +73,17 @@ def test_what_does_not_end_or_takes_gigabytes_is_ended(template: str) -> None:
 
 def test_a_long_conversation_is_within_the_limits() -> None:
     messages = [{"role": role, "content": "word " * 1000} for _ in range(100) for role in ("user", "assistant")]
-    found = template_of(TEMPLATES["header"], {}).render({"messages": pa.array([messages])})
-    assert found.reasons.tolist() == [""]
-    assert as_text(found)[0].count("word") == 200_000
+    rendered = template_of(TEMPLATES["header"], {}).render({"messages": pa.array([messages])})
+    assert rendered.reasons.tolist() == [""]
+    assert as_text(rendered)[0].count("word") == 200_000
 
 
 @pytest.mark.slow
 def test_each_rendering_has_all_of_the_limits() -> None:
     """All together exceed the limit of one, and no row is rejected."""
     template = template_of("{% for i in range(99999) %}{% endfor %}{{ messages[0].content }}" + MARKER)
-    found = template.render({"messages": conversations(*map(str, range(100)))})
-    assert as_text(found) == [str(row) for row in range(100)]
+    rendered = template.render({"messages": conversations(*map(str, range(100)))})
+    assert as_text(rendered) == [str(row) for row in range(100)]
 
 
 @pytest.mark.slow
@@ -91,11 +91,11 @@ def test_each_rendering_has_all_of_the_limits() -> None:
 def test_a_row_over_the_limits_costs_itself_only(trap: str) -> None:
     contents = [f"row {number}" for number in range(20)]
     contents[3] = contents[17] = trap
-    found = template_of(TRAPS).render({"messages": conversations(*contents)})
-    assert [row for row, reason in enumerate(found.reasons) if reason] == [3, 17]
-    assert set(found.reasons) == {"", "template_limit"}
-    assert as_text(found) == [text if text != trap else "" for text in contents]
-    assert found.details.keys() == {3, 17}
+    rendered = template_of(TRAPS).render({"messages": conversations(*contents)})
+    assert [row for row, reason in enumerate(rendered.reasons) if reason] == [3, 17]
+    assert set(rendered.reasons) == {"", "template_limit"}
+    assert as_text(rendered) == [text if text != trap else "" for text in contents]
+    assert rendered.details.keys() == {3, 17}
 
 
 def test_a_template_that_is_over_the_limits_for_any_question_is_refused_before_any_work() -> None:
@@ -120,8 +120,8 @@ def test_threads_get_the_rows_that_they_asked_for() -> None:
     template = template_of("{{ messages[0].content }}" + MARKER)
     batches = [[f"{number} {row}" for row in range(50)] for number in range(40)]
     with concurrent.futures.ThreadPoolExecutor(4) as threads:
-        found = list(threads.map(lambda batch: as_text(template.render({"messages": conversations(*batch)})), batches))
-    assert found == batches
+        texts = list(threads.map(lambda batch: as_text(template.render({"messages": conversations(*batch)})), batches))
+    assert texts == batches
 
 
 def test_no_rows_are_no_rows() -> None:

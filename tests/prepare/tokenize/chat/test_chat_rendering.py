@@ -40,8 +40,8 @@ def chat_template(source: str, **settings: Any) -> ChatTemplate:
 
 
 def single(opened: ChatTemplate, messages: list[Message] | None = None, tools: Any = None) -> tuple[bytes, Spans]:
-    ((found, spans, _, _),) = opened.render(conversation_of(messages or MESSAGES, tools, needs=opened.needs))
-    return found, spans
+    ((rendered, spans, _, _),) = opened.render(conversation_of(messages or MESSAGES, tools, needs=opened.needs))
+    return rendered, spans
 
 
 def rendered(template: str, messages: list[Message] | None = None, tools: Any = None) -> tuple[bytes, Spans]:
@@ -144,7 +144,7 @@ def test_what_transformers_refuses_is_refused(expression: str) -> None:
 
 
 def parts(*texts: str) -> list[dict[str, str]]:
-    return [{"type": "text", "text": each} for each in texts]
+    return [{"type": "text", "text": text} for text in texts]
 
 
 def test_parts_are_joined_for_a_template_that_cannot_read_them() -> None:
@@ -163,8 +163,8 @@ def test_parts_of_roles_that_no_template_knows_are_joined() -> None:
 
 def test_a_template_that_takes_nothing_but_parts_gets_those_of_every_role() -> None:
     source = "{% for m in messages %}{{ m.role }}:{{ m.content[0]['text'].strip() }}\n{% endfor %}"
-    said: list[Message] = [{"role": role, "content": parts(role.upper())} for role in ("user", "assistant", "tool")]
-    assert text(marked(source), said) == "user:USER\nassistant:ASSISTANT\ntool:TOOL\n"
+    messages: list[Message] = [{"role": role, "content": parts(role.upper())} for role in ("user", "assistant", "tool")]
+    assert text(marked(source), messages) == "user:USER\nassistant:ASSISTANT\ntool:TOOL\n"
 
 
 def test_parts_are_joined_for_the_roles_that_need_it_alone() -> None:
@@ -235,9 +235,9 @@ def test_a_template_that_needs_contents_says_which_message_has_none(name: str) -
     template = f"{{% for message in messages %}}<|im_start|>{NEEDING[name]}<|im_end|>{{% endfor %}}"
     call = {"type": "function", "function": {"name": "add", "arguments": {}}}
     messages: list[Message] = [MESSAGES[0], {"role": "assistant", "content": None, "tool_calls": [call]}]
-    found = refusal(template, messages)
-    assert found.reason == "template_rejected"
-    assert found.detail.startswith('message 1 has no content, which this template requires; set it to ""')
+    error = refusal(template, messages)
+    assert error.reason == "template_rejected"
+    assert error.detail.startswith('message 1 has no content, which this template requires; set it to ""')
     assert rendered(template, [messages[0], {**messages[1], "content": ""}])
     # A refusal for another reason keeps the template's own words.
     assert refusal(f"{{{{ raise_exception('never') }}}}{template}", messages).detail == "never"

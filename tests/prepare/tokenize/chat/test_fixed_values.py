@@ -64,9 +64,9 @@ SPELLINGS = (
 def test_a_value_without_a_fixed_text_is_refused_however_it_is_written(value: str) -> None:
     for spelling in SPELLINGS:
         template = f"{{% block b %}}{{% endblock %}}{{{{ {spelling.format(x=value)} }}}}"
-        found = text_or_refusal(template)
-        is_iterated = value in ITERATORS and not re.search("0x|object at|<", found)
-        assert re.search(REFUSED, found) or is_iterated, (template, found)
+        outcome = text_or_refusal(template)
+        is_iterated = value in ITERATORS and not re.search("0x|object at|<", outcome)
+        assert re.search(REFUSED, outcome) or is_iterated, (template, outcome)
 
 
 def test_a_filter_or_global_has_no_result_with_an_address() -> None:
@@ -162,12 +162,12 @@ def test_templates_give_one_text_under_any_hash_seed_and_time_zone() -> None:
         )
         for seed in ("0", "4294967295")
     ]
-    found = [machine for process in running for machine in json.loads(process.communicate()[0])]
-    assert len(found) == 6
+    machines = [machine for process in running for machine in json.loads(process.communicate()[0])]
+    assert len(machines) == 6
     for name in MACHINES:
-        assert len({machine[name] for machine in found}) == 1, name
-    assert "id=a1 lang=en site=x id=a2" in found[0]["set"]
-    refused = {name for name, source in found[0].items() if source.startswith("template_")}
+        assert len({machine[name] for machine in machines}) == 1, name
+    assert "id=a1 lang=en site=x id=a2" in machines[0]["set"]
+    refused = {name for name, source in machines[0].items() if source.startswith("template_")}
     assert {"zone", "zone's name", "address", "address's length", "sorted by address", "set written"} <= refused
     assert {"set", "date", "items", "unique", "groups", "keys", "macro"}.isdisjoint(refused)
 
@@ -175,9 +175,9 @@ def test_templates_give_one_text_under_any_hash_seed_and_time_zone() -> None:
 def test_the_page_says_of_all_that_a_template_or_ready_function_sees_why_it_is_the_same() -> None:
     page = (REPOSITORY / "docs/explanation/exactness.md").read_text(encoding="utf-8")
     section = page.partition("## Templates and ready functions")[2].partition("\n## ")[0]
-    said: dict[str, set[str]] = {}
+    documented: dict[str, set[str]] = {}
     for kind, names in re.findall(r"^- \*\*([\w ]+)\*\* ([^:]+):", section, re.M):
-        said.setdefault(kind, set()).update(re.findall(r"`(\w+)`", names))
+        documented.setdefault(kind, set()).update(re.findall(r"`(\w+)`", names))
     made: Any = create_environment(DATE)
     seen = {
         "global": set(made.globals),
@@ -186,4 +186,4 @@ def test_the_page_says_of_all_that_a_template_or_ready_function_sees_why_it_is_t
         "ready function": set(filters.__all__),
         "variable": {"messages", "tools", "documents", "add_generation_prompt", "bos_token", "eos_token"},
     }
-    assert {kind: names - said.get(kind, set()) for kind, names in seen.items()} == {kind: set() for kind in seen}
+    assert {kind: names - documented.get(kind, set()) for kind, names in seen.items()} == {kind: set() for kind in seen}

@@ -99,8 +99,8 @@ TEMPLATE_AND_FORM = [*((name, "offsets") for name in TEMPLATES), *(("inst", form
 @pytest.mark.parametrize("answer", ANSWERS)
 def test_withheld_characters_are_not_learned(name: str, answer: str, form: str) -> None:
     template, pieces = opened(TEMPLATES[name]), ANSWERS[answer]
-    text, said = learned(template, QUESTION, whole(pieces), QUESTION, whole(pieces))
-    expected = said.replace(whole(pieces)["content"], "".join(piece for piece, is_kept in pieces if is_kept))
+    text, learnt = learned(template, QUESTION, whole(pieces), QUESTION, whole(pieces))
+    expected = learnt.replace(whole(pieces)["content"], "".join(piece for piece, is_kept in pieces if is_kept))
     masked = FORMS[form](pieces)
     assert learned(template, QUESTION, masked, QUESTION, masked) == (text, expected)
 
@@ -109,10 +109,10 @@ def test_withheld_characters_are_not_learned(name: str, answer: str, form: str) 
 @pytest.mark.parametrize("answer", AT_THE_ENDS)
 def test_white_space_that_a_template_strips_is_no_hindrance(name: str, answer: str, form: str) -> None:
     template, pieces = opened(TEMPLATES[name]), AT_THE_ENDS[answer]
-    text, said = learned(template, QUESTION, FORMS[form](pieces))
+    text, learnt = learned(template, QUESTION, FORMS[form](pieces))
     assert text == learned(template, QUESTION, whole(pieces))[0]
-    assert said.count("yes") == sum("yes" in piece for piece, _ in pieces)
-    assert "no" not in said
+    assert learnt.count("yes") == sum("yes" in piece for piece, _ in pieces)
+    assert "no" not in learnt
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -127,12 +127,12 @@ def test_thoughts_that_a_template_moves_or_drops_keep_their_masks(name: str, ans
     source = {**TEMPLATES, "split": "{% for m in messages %}<|im_start|>{{ m.role + '\\n' }}" + split + "{% endfor %}"}
     template, pieces = opened(source[name]), THOUGHTS[answer]
     masked = FORMS[form](pieces)
-    text, said = learned(template, QUESTION, masked, QUESTION, masked)
+    text, answers = learned(template, QUESTION, masked, QUESTION, masked)
     assert text == learned(template, QUESTION, whole(pieces), QUESTION, whole(pieces))[0]
     for piece, is_learned in pieces:
         for word in ("well", "four", "fo", "ur"):
             if word in piece and (word != "well" or word in text):
-                assert (word in said) == is_learned
+                assert (word in answers) == is_learned
 
 
 def thinking(pieces: Pieces, name: str, **answer: Any) -> Message:
@@ -153,21 +153,21 @@ _REASONERS = {
 @pytest.mark.parametrize("answer", [*ANSWERS, *AT_THE_ENDS])
 @pytest.mark.parametrize(
     ("reasoner", "name"),
-    [*((each, "thinking") for each in _REASONERS), ("all", "reasoning_content"), ("all", "reasoning")],
+    [*((reasoner, "thinking") for reasoner in _REASONERS), ("all", "reasoning_content"), ("all", "reasoning")],
 )
 def test_parts_of_a_thought_are_withheld(reasoner: str, answer: str, name: str) -> None:
     template, pieces = opened(_REASONERS[reasoner]), {**ANSWERS, **AT_THE_ENDS}[answer]
     plain = thinking([(whole(pieces)["content"], True)], name)
-    text, said = learned(template, QUESTION, plain, QUESTION, plain)
-    assert learned(template, QUESTION, {**plain, name: plain[name][0]["text"]}, QUESTION, plain) == (text, said)
+    text, answers = learned(template, QUESTION, plain, QUESTION, plain)
+    assert learned(template, QUESTION, {**plain, name: plain[name][0]["text"]}, QUESTION, plain) == (text, answers)
     kept = "".join(piece for piece, is_kept in pieces if is_kept)
     masked = thinking(pieces, name)
-    found, learned_text = learned(template, QUESTION, masked, QUESTION, masked)
-    assert found == text
+    masked_text, learned_text = learned(template, QUESTION, masked, QUESTION, masked)
+    assert masked_text == text
     content = whole(pieces)["content"]
-    expected = said.replace(content.strip() if reasoner == "stripped" else content, kept)
+    expected = answers.replace(content.strip() if reasoner == "stripped" else content, kept)
     if reasoner == "stripped" or answer in AT_THE_ENDS:  # white space at a border may be withheld too
-        expected, learned_text = ("".join(each.split()) for each in (expected, learned_text))
+        expected, learned_text = ("".join(words.split()) for words in (expected, learned_text))
     assert learned_text == expected
 
 
@@ -186,8 +186,8 @@ def test_a_thought_that_is_no_text_rejects_the_row() -> None:
 def test_masks_belong_to_their_own_answers(learn: Any) -> None:
     template = opened(TEMPLATES["chatml"], learn=learn)
     first, second = as_parts([("a", False), ("b", True)], "train"), as_parts([("c", True), ("d", False)], "weight")
-    found = template.render(conversation_of([QUESTION, first, QUESTION, second], needs=template.needs))
-    skipped = [[text[start:stop].decode() for start, stop in spans] for text, _, _, spans in found]
+    rendered = template.render(conversation_of([QUESTION, first, QUESTION, second], needs=template.needs))
+    skipped = [[text[start:stop].decode() for start, stop in spans] for text, _, _, spans in rendered]
     assert skipped == {"all": [["a", "d"]], "last": [["d"]], "each": [["a"], ["d"]]}[learn]
 
 

@@ -35,9 +35,9 @@ PLAIN = MARKED.replace("{% generation %}", "").replace("{% endgeneration %}", ""
 
 def tokenizer(zoo: Zoo, folder: Path, source: str, *, joined: bool = False) -> Any:
     """Return a tokenizer with tags for thoughts; if `joined`, with a token of two line breaks."""
-    found: Any = AutoTokenizer.from_pretrained(chat_tokenizer(zoo, folder, template=source))
-    found.add_tokens([AddedToken(each) for each in ("<think>", "</think>", *["\n\n"] * joined)])
-    return found
+    opened: Any = AutoTokenizer.from_pretrained(chat_tokenizer(zoo, folder, template=source))
+    opened.add_tokens([AddedToken(token) for token in ("<think>", "</think>", *["\n\n"] * joined)])
+    return opened
 
 
 def masked(tokenizer: Any, rows: list[list[Message]], **options: Any) -> tuple[list[list[int]], list[list[int]]]:
@@ -47,14 +47,14 @@ def masked(tokenizer: Any, rows: list[list[Message]], **options: Any) -> tuple[l
     made = encoder.encode(Rows(texts=(), arrays={}, nested={"messages": pa.array(rows)}))
     assert set(made.reasons) == {""}, made.details
     ids, mask = made.ragged["input_ids"], made.ragged["loss_mask"]
-    found = [np.split(each.ids, each.offsets[1:-1]) for each in (ids, mask)]
-    return [each.tolist() for each in found[0]], [each.tolist() for each in found[1]]
+    columns = [np.split(runs.ids, runs.offsets[1:-1]) for runs in (ids, mask)]
+    return [row.tolist() for row in columns[0]], [row.tolist() for row in columns[1]]
 
 
 def of_thoughts(tokenizer: Any, messages: list[Message]) -> list[bool]:
     """Return a mask of the thoughts' tokens: those between the beginning and the end that ids without it share."""
     ids = tokenizer.apply_chat_template(messages)["input_ids"]
-    found = [False] * len(ids)
+    in_thought = [False] * len(ids)
     for index, message in enumerate(messages):
         if message.get("reasoning_content"):
             emptied = [*messages[:index], {**message, "reasoning_content": ""}, *messages[index + 1 :]]
@@ -65,19 +65,19 @@ def of_thoughts(tokenizer: Any, messages: list[Message]) -> list[bool]:
             shared, most = 0, min(len(ids), len(others)) - start
             while shared < most and ids[-1 - shared] == others[-1 - shared]:
                 shared += 1
-            found[start : len(ids) - shared] = [True] * (len(ids) - shared - start)
-    return found
+            in_thought[start : len(ids) - shared] = [True] * (len(ids) - shared - start)
+    return in_thought
 
 
 def conversations(count: int) -> list[list[Message]]:
-    draw, said = random.Random(3), [each for each in texts.sentences(80, seed=2) if each.strip()]
+    draw, sentences = random.Random(3), [sentence for sentence in texts.sentences(80, seed=2) if sentence.strip()]
     rows = []
     for _ in range(count):
         rows.append(messages := list[Message]())
         for _ in range(draw.randint(1, 3)):
-            thought = draw.choice([draw.choice(said), "<b>so", "é", "one.\n\ntwo!", "</b>", None])
-            messages += [{"role": "user", "content": draw.choice(said)}]
-            messages += [{"role": "assistant", "content": draw.choice(said), "reasoning_content": thought}]
+            thought = draw.choice([draw.choice(sentences), "<b>so", "é", "one.\n\ntwo!", "</b>", None])
+            messages += [{"role": "user", "content": draw.choice(sentences)}]
+            messages += [{"role": "assistant", "content": draw.choice(sentences), "reasoning_content": thought}]
     return rows
 
 
@@ -92,12 +92,12 @@ def conversations(count: int) -> list[list[Message]]:
 def test_thoughts_are_left_out_as_automodel_does(
     zoo: Zoo, tmp_path: Path, source: str, thought: str, joined: bool
 ) -> None:
-    found, rows = tokenizer(zoo, tmp_path, source.replace("THOUGHT", thought), joined=joined), conversations(50)
-    ids, whole = masked(found, rows)
-    same_ids, mask = masked(found, rows, learn_not="thoughts")
+    opened, rows = tokenizer(zoo, tmp_path, source.replace("THOUGHT", thought), joined=joined), conversations(50)
+    ids, whole = masked(opened, rows)
+    same_ids, mask = masked(opened, rows, learn_not="thoughts")
     assert ids == same_ids
     for row, before, after in zip(rows, whole, mask, strict=True):
-        assert after == [int(one and not two) for one, two in zip(before, of_thoughts(found, row), strict=True)]
+        assert after == [int(one and not two) for one, two in zip(before, of_thoughts(opened, row), strict=True)]
     assert sum(map(sum, mask)) < sum(map(sum, whole))
 
 
@@ -134,15 +134,15 @@ def test_calls_are_left_out_and_the_end_is_learned(
         "{% for m in messages if m.role == 'tool' %}{% if messages | selectattr('tool_calls') | list == [] %}"
         "{{ raise_exception('no call') }}{% endif %}{% endfor %}"
     )
-    found = tokenizer(zoo, tmp_path, check * strict + PLAIN.replace("THOUGHT", _ALL))
-    assert learned(found, CALLING, learn_not=learn_not) == expected
+    opened = tokenizer(zoo, tmp_path, check * strict + PLAIN.replace("THOUGHT", _ALL))
+    assert learned(opened, CALLING, learn_not=learn_not) == expected
 
 
 @pytest.mark.parametrize("content", ["<think>\nhm\n</think>\n\nfour", "<think></think>\n\nfour"])
 def test_thoughts_in_contents_are_left_out_and_their_tags_are_learned(zoo: Zoo, tmp_path: Path, content: str) -> None:
     row = [QUESTION, {"role": "assistant", "content": content}]
-    found = tokenizer(zoo, tmp_path, "chatml")
-    assert learned(found, row, learn_not="thoughts") == "<think></think>\n\nfour<|im_end|>"
+    opened = tokenizer(zoo, tmp_path, "chatml")
+    assert learned(opened, row, learn_not="thoughts") == "<think></think>\n\nfour<|im_end|>"
 
 
 @pytest.mark.parametrize(
@@ -161,9 +161,9 @@ def test_a_template_without_such_a_part_is_named_before_the_build(
     layout = LayoutConfig(name="chat", max_length=64, learn_not=learn_not)
     columns = ColumnPlan(texts=(), nested={"messages": "messages"})
     notes = encoding.open_encoder(tokenizer(zoo, tmp_path, source), layout, columns).notes
-    found = [each for each in notes if each.startswith(f"--learn-not {learn_not}: this chat template ")]
-    assert len(found) == (note is not None)
-    assert note is None or note in found[0]
+    named = [line for line in notes if line.startswith(f"--learn-not {learn_not}: this chat template ")]
+    assert len(named) == (note is not None)
+    assert note is None or note in named[0]
 
 
 @pytest.mark.parametrize(("template", "is_noted"), [(MARKED, True), (PLAIN, False)])

@@ -69,13 +69,13 @@ def _pretend_version(monkeypatch: pytest.MonkeyPatch, package: str, version: str
 def test_the_engine_and_a_reason_for_each_that_was_refused_before_it(
     zoo: Zoo, kind: str, engine: str, refused: list[str]
 ) -> None:
-    found, reasons = _decide(zoo.tokenizer(kind))
-    assert (found.name, list(reasons)) == (engine, refused)
+    chosen, reasons = _decide(zoo.tokenizer(kind))
+    assert (chosen.name, list(reasons)) == (engine, refused)
     assert all(reason and not reason.endswith(".") and "\n" not in reason for reason in reasons.values())
 
 
 @pytest.mark.parametrize(
-    ("kind", "package", "version", "said"),
+    ("kind", "package", "version", "cause"),
     [
         ("byte_bpe", "fastokens", None, "fastokens is not installed; pip install fastokens"),
         ("bpe_fallback", "gigatoken", "0.11.0", "gigatoken 0.11.0 is installed, but 0.10.0 is qualified; pip install"),
@@ -87,12 +87,12 @@ def test_the_engine_and_a_reason_for_each_that_was_refused_before_it(
     ],
 )
 def test_a_package_that_is_missing_or_untried_is_a_reason_with_its_remedy(
-    zoo: Zoo, kind: str, package: str, version: str | None, said: str, monkeypatch: pytest.MonkeyPatch
+    zoo: Zoo, kind: str, package: str, version: str | None, cause: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _pretend_version(monkeypatch, package, version)
-    found, reasons = _decide(zoo.tokenizer(kind))
-    assert found.name == "hf"
-    assert any(reason.startswith(said) for reason in reasons.values())
+    chosen, reasons = _decide(zoo.tokenizer(kind))
+    assert chosen.name == "hf"
+    assert any(reason.startswith(cause) for reason in reasons.values())
 
 
 @pytest.mark.parametrize(
@@ -102,8 +102,8 @@ def test_a_package_that_cannot_be_imported_is_a_reason(
     zoo: Zoo, kind: str, package: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
-    found, reasons = _decide(zoo.tokenizer(kind))
-    assert found.name == "hf"
+    chosen, reasons = _decide(zoo.tokenizer(kind))
+    assert chosen.name == "hf"
     assert any("cannot open this tokenizer: " in reason and package in reason for reason in reasons.values())
 
 
@@ -114,8 +114,8 @@ def test_an_opener_that_fails_is_a_reason_and_logged(
     monkeypatch.setattr(lying_engine, "open_lying", mock.Mock(side_effect=error))
     seams.put(monkeypatch, fast_engines={"fastokens": (lying_engine.__name__, "open_lying")})
     with caplog.at_level(logging.DEBUG, logger=choice.__name__):
-        found, reasons = _decide(zoo.tokenizer("byte_bpe"))
-    assert found.name == "hf"
+        chosen, reasons = _decide(zoo.tokenizer("byte_bpe"))
+    assert chosen.name == "hf"
     assert reasons == {"fastokens": f"it fails on this tokenizer: {str(error).splitlines()[0]}"}
     assert any(record.exc_info for record in caplog.records)
 

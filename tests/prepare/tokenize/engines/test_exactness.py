@@ -89,8 +89,8 @@ def test_code_points_of_the_basic_plane_alone_and_beside_what_joins(name: str, k
     # "t5 converted" has the table of "t5".
     # Of Chinese characters, Korean syllables and those for private use, one in 29: they are of one kind each.
     alike = {*range(0x3400, 0xA000), *range(0xAC00, 0xD7A4), *range(0xE000, 0xF900)}
-    given = [point for point in range(0x10000) if point not in alike or point % 29 == 0]
-    points = [chr(point) for point in given if not 0xD800 <= point < 0xE000]
+    code_points = [point for point in range(0x10000) if point not in alike or point % 29 == 0]
+    points = [chr(point) for point in code_points if not 0xD800 <= point < 0xE000]
     for form in ("{0}ab{0} {0} a{0}", "{0}\u0334{0}\u094d \u1100{0}\u302e{0}\u1b44"):
         differing = comparing.differing(*pair_of(name, kind), [form.format(point) for point in points])
         assert [ascii(points[index]) for index in differing] == []
@@ -178,7 +178,7 @@ def test_texts_that_hold_an_added_token(zoo: Zoo, kind: str, flags: dict[str, bo
     added = [AddedToken(content, normalized=False, **flags) for content in contents]
     forms = ["{}", "a {} b", "a{}b", "{0}{0}", "  {}  .", "é{}é", "A{}", "{}\x01", "x" * 20 + "{}", "{}" + "x" * 20]
     held = [form.replace("{0}", "{}").replace("{}", content) for content in contents for form in (*forms, " {} ")]
-    almost = [(each[:-1], each[1:], each.upper(), f"{each[:1]} {each[1:]}") for each in contents]
+    almost = [(content[:-1], content[1:], content.upper(), f"{content[:1]} {content[1:]}") for content in contents]
     made = bert(zoo, added=added) if kind == "wordpiece" else altered_kind(zoo, kind, added=added)
     name = kind if kind == "wordpiece" else "unigram"
     check(name, made, [*held, *(part for parts in almost for part in parts), *held])
@@ -191,7 +191,7 @@ def test_no_strange_tokenizer_gets_other_tokens_from_the_engine_that_serves_it(m
     monkeypatch.setenv("RUST_BACKTRACE", "0")
     seed = random.SystemRandom().randrange(2**32)
     trials = [comparing.try_strange(seed, number, num_texts=STRANGE_TEXTS) for number in range(40)]
-    said = comparing.as_table(trials)
-    assert not any(trial.examples for trial in trials), said
+    table = comparing.as_table(trials)
+    assert not any(trial.examples for trial in trials), table
     # Most of WordPiece alone are served, 10 of each family are tried.
-    assert sum(trial.strings for trial in trials) >= 3 * STRANGE_TEXTS, said
+    assert sum(trial.strings for trial in trials) >= 3 * STRANGE_TEXTS, table

@@ -55,7 +55,7 @@ class TestFastokens:
         check("fastokens", wrapped(byte_level(added[:1], normalizer=normalizer)), ["K  \n x", "aK", "\u212a \n"])
 
     def test_a_vocabulary_with_holes(self) -> None:
-        holes = {each: 2 * at for each, at in byte_level().get_vocab().items()}
+        holes = {piece: 2 * at for piece, at in byte_level().get_vocab().items()}
         added = [plain(" 0"), raw(" 1", lstrip=True)]  # the names of the entries that fill the first holes
         texts = ["Hello 01", " 0 1 2 3", "\u01202", "é\t 255", "0" * 300]
         check("fastokens", wrapped(byte_level(vocabulary=holes)), texts)
@@ -173,7 +173,7 @@ class TestWordPiece:
     """BERT's."""
 
     @pytest.mark.parametrize(
-        ("change", "said"),
+        ("change", "cause"),
         [
             ({"normalizer": {"type": "Lowercase"}}, "its normalizer is Lowercase"),
             ({"pre_tokenizer": {"type": "Whitespace"}}, "its pre-tokenizer is Whitespace"),
@@ -184,8 +184,8 @@ class TestWordPiece:
         ],
         ids=str,
     )
-    def test_another_part(self, zoo: Zoo, change: dict[str, Any], said: str) -> None:
-        assert said in reason("wordpiece", bert(zoo, **change))
+    def test_another_part(self, zoo: Zoo, change: dict[str, Any], cause: str) -> None:
+        assert cause in reason("wordpiece", bert(zoo, **change))
 
 
 @pytest.mark.parametrize("name", comparing.ENGINES)
