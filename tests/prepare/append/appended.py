@@ -22,14 +22,9 @@ OPTIONS: dict[str, object] = {"keep_column": "number", "shard_size": "5kB", "nam
 
 
 def row(number: int) -> dict[str, Any]:
-    """A row that says its number, as text and as a value to keep; the label changes with every row, the length of the
-    text with every third.
-    """
-    return {
-        "text": f"film number {number} is fine" + " and long" * (2 * (number % 3)),
-        "number": number,
-        "label": ["bad", "good"][number % 2],
-    }
+    """A row that says its number, as text and as a value to keep."""
+    text = f"film number {number} is fine" + " and long" * (2 * (number % 3))
+    return {"text": text, "number": number, "label": ["bad", "good"][number % 2]}
 
 
 def json_lines(path: Path, numbers: Iterable[int]) -> Path:

@@ -68,31 +68,20 @@ def test_rows_are_joined_with_those_of_their_generation_alone(tmp_path: Path, la
         assert np.array_equal(both[name], np.concatenate([old[name], alone[name]]))
 
 
-def test_several_lengths_of_rows_stay_sorted_by_length(tmp_path: Path) -> None:
+def test_appends_follow_one_another_and_may_bring_new_splits_but_no_new_lengths(tmp_path: Path) -> None:
     data, out = grown(tmp_path, bucket_lengths="auto:2")
     lengths = read_manifest(out).bucket_lengths
-    json_lines(data / "train-b.jsonl", NEW)
     done(build(data, out, "--append", bucket_lengths="auto:2"))
-    facts = read_manifest(out)
-    assert facts.bucket_lengths == lengths
-    assert [(shard.length, shard.task) for shard in facts.splits["train"].shards] == sorted(
-        (shard.length, shard.task) for shard in facts.splits["train"].shards
-    )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("changes", [{}, {"bucket_lengths": "12,32"}])
-def test_appends_follow_one_another_and_may_bring_new_splits(tmp_path: Path, changes: dict[str, object]) -> None:
-    """With several lengths, the first generation's shards are not first in the list."""
-    data, out = grown(tmp_path, **changes)
-    done(build(data, out, "--append", **changes))
     json_lines(data / "train-c.jsonl", range(100, 110))
     json_lines(data / "test.jsonl", range(200, 230))
     moved = shutil.copytree(building.tokenizer(), tmp_path / "tokenizer")
-    done(build(data, out, "--append", tokenizer=moved, **changes))
+    done(build(data, out, "--append", tokenizer=moved, bucket_lengths="auto:2"))
     assert sorted(numbers(out)) == list(range(110))
     assert sorted(numbers(out, "test")) == list(range(200, 230))
     facts = read_manifest(out)
+    assert facts.bucket_lengths == lengths
+    order = [(shard.length, shard.task) for shard in facts.splits["train"].shards]
+    assert order == sorted(order)
     assert [dict(step.rows) for step in facts.generations] == [
         {"train": ((0, 60),)},
         {"train": ((60, 100),)},

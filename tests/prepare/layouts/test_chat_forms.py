@@ -82,10 +82,6 @@ def _tokens(row: Mapping[str, Any], at: int) -> list[int]:
     return row["input_ids"][at][row["attention_mask"][at] == 1].tolist()
 
 
-def _json(folder: Path, rows: list[Row]) -> None:
-    building.source(folder, train=rows)
-
-
 def _large(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(kind):
         return pa.struct([(field.name, _large(field.type)) for field in kind])
@@ -94,21 +90,21 @@ def _large(kind: pa.DataType) -> pa.DataType:
     return pa.large_string() if pa.types.is_string(kind) else kind
 
 
-def _parquet(folder: Path, rows: list[Row]) -> None:
+def _parquet(folder: Path, *, train: list[Row]) -> None:
     folder.mkdir()
-    table = pa.Table.from_pylist(rows)
+    table = pa.Table.from_pylist(train)
     table = table.cast(pa.schema([(field.name, _large(field.type)) for field in table.schema]))
     pq.write_table(table, folder / "train.parquet", row_group_size=4)
 
 
 @pytest.mark.parametrize(
-    ("form", "write"), [*((form, _json) for form in FORMS), *((form, _parquet) for form in ("ShareGPT", "Alpaca"))]
+    ("form", "write"), [*((form, building.source) for form in FORMS), ("ShareGPT", _parquet), ("Alpaca", _parquet)]
 )
 def test_tokens_are_those_of_the_template_on_the_messages(
-    form: str, write: Callable[[Path, list[Row]], None], tmp_path: Path
+    form: str, write: Callable[..., object], tmp_path: Path
 ) -> None:
     rows, messages = FORMS[form]
-    write(tmp_path / "d", rows)
+    write(tmp_path / "d", train=rows)
     chosen = {"layout": "chat", "max_length": 400, "no_shuffle": True, "tokenizer": building.tokenizer("chats")}
     root = building.built(tmp_path / "d", **chosen, **OPTIONS.get(form, {}))
     columns, tokenizer = read_rows(root, "train"), AutoTokenizer.from_pretrained(building.tokenizer("chats"))

@@ -126,48 +126,33 @@ PAIR: Row = {
     "rejected": [{"role": "assistant", "content": "No."}],
     "margin": 1.0,
 }
+
+
+def _of_reviews(runs: Callable[[Any, Row], Runs], options: Mapping[str, object], *, unusable: Unusable = NULL) -> Case:
+    return Case(example="reviews", options=options, unusable=unusable, runs=runs)
+
+
 CHAT = {"layout": "chat", "max_length": 256, "shard_size": "4kB"}
 NO_CHAT: Unusable = {3: ({"messages": []}, "messages_empty")}
 CASES = {
-    "pad": Case(
-        example="reviews",
-        options={"label_column": "label"},
-        unusable=NULL,
-        runs=_of("text", truncation=True, max_length=32),
+    "pad": _of_reviews(_of("text", truncation=True, max_length=32), {"label_column": "label"}),
+    "windows": _of_reviews(
+        _of("text", truncation=True, max_length=24, stride=8, return_overflowing_tokens=True),
+        {"stride": 8, "max_length": 24, "label_column": "label", "shard_size": "40kB"},
     ),
-    "windows": Case(
-        example="reviews",
-        options={"stride": 8, "max_length": 24, "label_column": "label", "shard_size": "40kB"},
-        unusable=NULL,
-        runs=_of("text", truncation=True, max_length=24, stride=8, return_overflowing_tokens=True),
+    "buckets": _of_reviews(
+        _of("text", truncation=True, max_length=40),
+        {"bucket_lengths": "16,24,40", "max_length": None, "shard_size": "10kB", "label_column": "label"},
     ),
-    "buckets": Case(
-        example="reviews",
-        options={"bucket_lengths": "16,24,40", "max_length": None, "shard_size": "10kB", "label_column": "label"},
-        unusable=NULL,
-        runs=_of("text", truncation=True, max_length=40),
+    "concat": _of_reviews(_joined, {"layout": "concat", "shard_size": "8kB"}),
+    "concat, segments": _of_reviews(_joined, {"layout": "concat", "segments": True, "shard_size": "12kB"}),
+    "pack, infilled": _of_reviews(
+        _infilled, {"layout": "pack", "fim_rate": 0.5, "tokenizer": infilling.tokenizer(), "max_length": 48}
     ),
-    "concat": Case(example="reviews", options={"layout": "concat", "shard_size": "8kB"}, unusable=NULL, runs=_joined),
-    "concat, segments": Case(
-        example="reviews",
-        options={"layout": "concat", "segments": True, "shard_size": "12kB"},
-        unusable=NULL,
-        runs=_joined,
-    ),
-    "pack, infilled": Case(
-        example="reviews",
-        options={"layout": "pack", "fim_rate": 0.5, "tokenizer": infilling.tokenizer(), "max_length": 48},
-        unusable=NULL,
-        runs=_infilled,
-    ),
-    "pack": Case(
-        example="reviews",
-        options={"layout": "pack", "max_length": 64, "compression": "gzip", "shard_size": "3kB"},
-        unusable=NULL,
-        runs=_joined,
-    ),
-    "pack, long documents dropped": Case(
-        example="reviews",
+    "pack": _of_reviews(_joined, {"layout": "pack", "max_length": 64, "compression": "gzip", "shard_size": "3kB"}),
+    "pack, long documents dropped": _of_reviews(
+        _joined,
+        unusable={**NULL, 80: ({"text": "word " * 200, "label": "positive"}, "too_long")},
         options={
             "layout": "pack",
             "max_length": 160,
@@ -175,14 +160,10 @@ CASES = {
             "no_shuffle": True,
             "shard_size": "8kB",
         },
-        unusable={**NULL, 80: ({"text": "word " * 200, "label": "positive"}, "too_long")},
-        runs=_joined,
     ),
-    "pack, long documents truncated": Case(
-        example="reviews",
-        options={"layout": "pack", "long_documents": "truncate", "most_documents": 2, "shard_size": "16kB"},
-        unusable=NULL,
-        runs=lambda tokenizer, row: [_joined(tokenizer, row)[0][:32]],
+    "pack, long documents truncated": _of_reviews(
+        lambda tokenizer, row: [_joined(tokenizer, row)[0][:32]],
+        {"layout": "pack", "long_documents": "truncate", "most_documents": 2, "shard_size": "16kB"},
     ),
     "seq2seq": Case(
         example="translations",
@@ -362,9 +343,7 @@ def test_verify_finds_what_is_damaged_and_makes_it_again_byte_for_byte(case: Cas
     root = Path(shutil.copytree(case.built, tmp_path / "out"))
     assert building.command("verify", root).status == 0
     gone, *_, damaged = shards(root)
-    content = bytearray((root / damaged.name).read_bytes())
-    content[len(content) // 2] ^= 1
-    (root / damaged.name).write_bytes(content)
+    building.flip(root / damaged.name, damaged.num_bytes // 2)
     (root / gone.name).unlink()
     rejected = next((root / "rejected").iterdir())
     rejected.write_bytes(b"")
@@ -372,11 +351,8 @@ def test_verify_finds_what_is_damaged_and_makes_it_again_byte_for_byte(case: Cas
     outcome = building.command("verify", root, "--json")
     assert outcome.status == 1
     bad = {finding["file"] for finding in json.loads(outcome.out) if finding["problem"]}
-    assert {name for name in bad if not name.startswith("index/")} == {
-        gone.name,
-        damaged.name,
-        f"rejected/{rejected.name}",
-    }
+    changed = {gone.name, damaged.name, f"rejected/{rejected.name}"}
+    assert {name for name in bad if not name.startswith("index/")} == changed
     repaired = building.command("verify", root, "--repair")
     assert repaired.status == 0, repaired.err
     assert building.files(root) == building.files(case.built)

@@ -13,12 +13,12 @@ from pipelines.prepare.layouts import crosscheck
 from tests import building
 from tests.support import lying_engine, seams
 
-ROWS = 6000
+ROWS = 1200
 TEXTS = [f"row {number} of some words" for number in range(ROWS)]
 CHECKED = crosscheck.chosen(np.arange(ROWS), seed=0)
 LAYOUTS: list[dict[str, Any]] = [
-    {"layout": "pad", "max_length": 16, "shard_size": "100kB"},
-    {"layout": "concat", "shard_size": "30kB"},
+    {"layout": "pad", "max_length": 16, "shard_size": "20kB"},
+    {"layout": "concat", "shard_size": "6kB"},
 ]
 
 
@@ -50,14 +50,14 @@ def lies_when_planned(lies: set[str], monkeypatch: pytest.MonkeyPatch) -> set[st
 
 
 def _build(dataset: Path, output: Path, **changes: Any) -> dict[str, Any]:
-    options = building.options(output, **{"shard_size": "200kB", **changes})
+    options = building.options(output, **{"shard_size": "40kB", **changes})
     outcome = building.command("build", dataset, "--json", *options)
     assert outcome.status == 0, outcome.err
     summary: dict[str, Any] = {**json.loads(outcome.out), "err": outcome.err}
     return summary
 
 
-@pytest.mark.parametrize("seed", [0, 1, -(2**63)])
+@pytest.mark.parametrize("seed", [0, -(2**63)])
 def test_one_row_in_2_000_is_chosen_and_others_by_another_seed(seed: int) -> None:
     chosen = crosscheck.chosen(np.arange(4 * 10**6), seed=seed)
     for start in range(0, 4 * 10**6, 10**6):

@@ -86,7 +86,7 @@ def test_a_row_that_cannot_be_used_is_named_with_its_reason_and_what_there_is_to
     expect = [*((reason, detail) for _, reason, detail in refused), *[("tools_not_json", "")] * 2]
     assert [reasons[row][0] for row in range(1, len(rows))] == [reason for reason, _ in expect]
     for row, (_, detail) in enumerate(expect, start=1):
-        assert (reasons[row][1] is None) if detail is None else (detail in (reasons[row][1] or "")), reasons[row]
+        assert reasons[row][1] is None if detail is None else detail in (reasons[row][1] or ""), reasons[row]
     ledger = read_manifest(root).splits["train"].ledger
     assert (ledger.rows_used, sum(ledger.rejected.values())) == (1, len(rows) - 1)
     assert learned(root) == ["two<|im_end|>"]

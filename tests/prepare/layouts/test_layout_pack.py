@@ -65,10 +65,10 @@ def expected_rows(content: list[list[int]], *, length: int) -> dict[str, list[li
     return laid_out
 
 
-def encoded(lists: list[list[int]], masks: list[list[int]], *, reasons: list[str] | None = None) -> Encoded:
+def encoded(lists: list[list[int]], masks: list[list[int]]) -> Encoded:
     ragged = {"input_ids": from_lists(lists, dtype=UINT16), "loss_mask": from_lists(masks, dtype=np.dtype(np.uint8))}
-    given_reasons = np.array([""] * len(lists) if reasons is None else reasons, object)
-    return Encoded(ragged=ragged, arrays={}, reasons=given_reasons, full_lengths=ragged["input_ids"].lengths)
+    reasons = np.full(len(lists), "", object)
+    return Encoded(ragged=ragged, arrays={}, reasons=reasons, full_lengths=ragged["input_ids"].lengths)
 
 
 @pytest.mark.slow
@@ -154,8 +154,6 @@ def test_the_example_in_the_docs_of_the_format_is_what_is_made() -> None:
     spelled = {number: letter for letter, number in letters.items()}
     for name, line in lines.items():
         shown = [part.split() for part in line.partition("(")[0].split("|")]
-        made = [
-            [spelled[token] if name == "input_ids" else str(token) for token in row] for row in chunk[name].tolist()
-        ]
-        assert shown == made
+        names = spelled if name == "input_ids" else {number: str(number) for number in range(9)}
+        assert shown == [[names[token] for token in row] for row in chunk[name].tolist()]
     assert len(lines) == 3

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests import building
-from tests.building import read_manifest, read_rows
+from tests.building import Outcome, read_manifest, read_rows
 from tests.support.chats import rejected
 from tests.support.tokenizers_zoo import Zoo
 from tfrecord_io import manifest, mixture, objectives, random_access, reader
@@ -51,11 +51,15 @@ FORMS: Mapping[str, tuple[Row, list[Row]]] = {
 }
 
 
-def build(root: Path, rows: list[Row], **options: Any) -> Path:
+def attempt(root: Path, rows: list[Row], **options: Any) -> Outcome:
     """Builds pairs in the order of their rows."""
     data = building.source(root.with_name(f"{root.name}-rows"), train=rows)
     defaults = {"layout": "preference", "tokenizer": building.tokenizer("chats"), "max_length": 96, "no_shuffle": True}
-    made = building.command("build", data, *building.options(root, **{**defaults, **options}))
+    return building.command("build", data, *building.options(root, **{**defaults, **options}))
+
+
+def build(root: Path, rows: list[Row], **options: Any) -> Path:
+    made = attempt(root, rows, **options)
     assert made.status == 0, made.err
     return root
 
@@ -167,20 +171,18 @@ def test_rows_are_cut_on_either_side_each_by_itself(tmp_path: Path, tokenizer: A
         assert read_manifest(root).splits["train"].ledger.tokens_cut == 2 * lost
 
 
+NO_PAIRS: Mapping[str, Row] = {
+    "chosen_null": {"chosen": None},
+    "rejected_null": {"rejected": None},
+    "prompt_null": {"prompt": None},
+    "chosen_empty": {"chosen": []},
+    "rejected_empty": {"rejected": [{"role": "assistant", "content": ""}]},
+    "prompt_empty": {"prompt": []},
+    "answers_equal": {"rejected": [CHOSEN]},
+}
 # By options: the reason and the changed columns of each row.
 REJECTIONS: list[tuple[Row, Mapping[str, Row]]] = [
-    (
-        {},
-        {
-            "chosen_null": {"chosen": None},
-            "rejected_null": {"rejected": None},
-            "prompt_null": {"prompt": None},
-            "chosen_empty": {"chosen": []},
-            "rejected_empty": {"rejected": [{"role": "assistant", "content": ""}]},
-            "prompt_empty": {"prompt": []},
-            "answers_equal": {"rejected": [CHOSEN]},
-        },
-    ),
+    ({}, NO_PAIRS),
     ({"truncation_side": "right"}, {"prompt_too_long": {"prompt": [{**USER, "content": "so " * 60}]}}),
     ({"truncation": "do_not_truncate"}, {"too_long": {"chosen": [{**CHOSEN, "content": "so " * 60}]}}),
 ]
@@ -200,14 +202,11 @@ def test_rows_without_a_pair_are_rejected_with_a_reason(tmp_path: Path, options:
 def test_answers_without_a_common_beginning_need_the_name_of_the_prompts_column(tmp_path: Path, both: Any) -> None:
     """As in Intel/orca_dpo_pairs, whose prompts are in `question`; TRL trains on the answers alone."""
     rows = [{"question": "2 + 2?", "chosen": both[0], "rejected": both[1]}] * 2
-    data = building.source(tmp_path / "in", train=rows)
-    options = building.options(tmp_path / "out", layout="preference", tokenizer=building.tokenizer("chats"))
-    refused = building.command("build", data, *options)
+    refused = attempt(tmp_path / "out", rows)
     assert refused.status
     assert "the prompt is empty" in refused.err
     assert "--prompt-column" in refused.err
-    named = building.command("build", data, *options, "--prompt-column", "question")
-    assert named.status == 0, named.err
+    build(tmp_path / "out", rows, prompt_column="question")
 
 
 @pytest.mark.parametrize("form", ["implicit", "a text and whole conversations", "a text and messages"])
@@ -219,9 +218,7 @@ def test_a_named_system_message_begins_the_prompt_of_every_form(tmp_path: Path, 
 
 def test_a_system_message_alone_is_no_implicit_prompt(tmp_path: Path) -> None:
     rows = [{"rules": "Be brief.", "question": "Name a river.", **PAIR}] * 2
-    data = building.source(tmp_path / "in", train=rows)
-    options = building.options(tmp_path / "out", layout="preference", tokenizer=building.tokenizer("chats"))
-    assert "the prompt is empty" in building.command("build", data, *options, "--system-column", "rules").err
+    assert "the prompt is empty" in attempt(tmp_path / "out", rows, system_column="rules").err
 
 
 def test_texts_become_messages_if_a_template_is_chosen(tmp_path: Path, tokenizer: Any) -> None:
@@ -242,11 +239,9 @@ def test_texts_without_a_pair_are_rejected_with_a_reason(tmp_path: Path, zoo: Zo
 def test_a_line_counts_rows_with_answers_that_start_before_the_end_of_the_prompt(tmp_path: Path) -> None:
     template = "{% for m in messages %}{{ m.content }}{% endfor %}{% if add_generation_prompt %} <think>{% endif %}"
     (tmp_path / "template.jinja").write_text(template)
-    data = building.source(tmp_path / "in", train=[{"prompt": [USER], **PAIR}] * 3)
-    more = {"tokenizer": building.tokenizer("chats"), "chat_template": tmp_path / "template.jinja"}
-    options = building.options(tmp_path / "out", layout="preference", **more)
-    note = "in 3 of 3 sampled rows the end of the prompt has other tokens"
-    assert note in building.command("build", data, *options).err
+    rows = [{"prompt": [USER], **PAIR}] * 3
+    outcome = attempt(tmp_path / "out", rows, chat_template=tmp_path / "template.jinja")
+    assert "in 3 of 3 sampled rows the end of the prompt has other tokens" in outcome.err
 
 
 @pytest.mark.parametrize(
@@ -260,11 +255,7 @@ def test_a_line_counts_rows_with_answers_that_start_before_the_end_of_the_prompt
     ],
 )
 def test_options_that_do_not_suit_are_refused(tmp_path: Path, options: Row, cause: str) -> None:
-    data = building.source(tmp_path / "in", train=[{"prompt": [USER], **PAIR, "number": 1}])
-    defaults = {"layout": "preference", "tokenizer": building.tokenizer("chats")}
-    refused = building.command("build", data, *building.options(tmp_path / "out", **{**defaults, **options}))
-    assert refused.status
-    assert cause in refused.error[0]
+    assert cause in attempt(tmp_path / "out", [{"prompt": [USER], **PAIR, "number": 1}], **options).error[0]
 
 
 def test_a_plan_shows_the_form_and_the_lengths_of_both_sides(tmp_path: Path) -> None:
@@ -281,11 +272,8 @@ def test_a_plan_shows_the_form_and_the_lengths_of_both_sides(tmp_path: Path) -> 
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Pairs with a short and a long answer, and a margin."""
-    long = {**REJECTED, "content": "no " * 9}
-    rows = [
-        {"prompt": [USER], "chosen": [CHOSEN], "rejected": [answer], "margin": at / 2}
-        for at, answer in enumerate((REJECTED, long))
-    ]
+    answers = (REJECTED, {**REJECTED, "content": "no " * 9})
+    rows = [{"prompt": [USER], **PAIR, "rejected": [answer], "margin": at / 2} for at, answer in enumerate(answers)]
     return build(tmp_path_factory.mktemp("pairs") / "out", rows, keep_column="margin", max_length=64)
 
 

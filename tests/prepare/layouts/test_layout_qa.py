@@ -64,7 +64,7 @@ def _expected(made: Any, *columns: list[str]) -> Any:
 
 @pytest.mark.parametrize("pair", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
-def test_windows_are_those_of_thetokenizer(zoo: Zoo, kind: str, pair: bool) -> None:
+def test_windows_are_those_of_the_tokenizer(zoo: Zoo, kind: str, pair: bool) -> None:
     columns = [["what is it ?"] * len(SOME_TEXTS), SOME_TEXTS] if pair else [SOME_TEXTS]
     rows = _rows(*columns, answers=[None] * len(SOME_TEXTS) if pair else None, first=100)
     ours = laid_out(_encoder(zoo, kind, pair=pair), rows)

@@ -74,8 +74,8 @@ def test_the_prefix_is_part_of_each_text_and_of_no_target(zoo: Zoo, kind: str) -
 
 def test_a_target_is_as_long_as_an_input_unless_it_is_given_a_length_of_its_own(zoo: Zoo) -> None:
     tokenizer = zoo.tokenizer("unigram")
-    for given_length, expected in ((None, L), (5, 5)):
-        encoder = _encoder(tokenizer, target_length=given_length)
+    for length, expected in ((None, L), (5, 5)):
+        encoder = _encoder(tokenizer, target_length=length)
         shapes = {feature.name: feature.shape for feature in encoder.features()}
         assert shapes["target_ids"] == shapes["target_mask"] == (expected,)
         assert shapes["input_ids"] == (L,)
