@@ -43,11 +43,10 @@ def test_two_rows_of_every_split_are_shown_unless_asked_otherwise() -> None:
 
 
 @pytest.mark.slow
-def test_padding_is_left_out_on_either_side() -> None:
-    for side in ("left", "right"):
-        for row in inspected(reviews(padding_side=side), "--rows", 5):
-            assert "[PAD]" not in row["text"]
-            assert row["text"].startswith("[CLS]")
+def test_padding_on_the_left_is_left_out() -> None:
+    for row in inspected(reviews(padding_side="left"), "--rows", 5):
+        assert "[PAD]" not in row["text"]
+        assert row["text"].startswith("[CLS]")
 
 
 def test_without_json_people_see_tables_on_stdout_and_nothing_else() -> None:

@@ -5,7 +5,6 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -137,28 +136,23 @@ def test_a_shard_of_another_schema_is_found(finished: Path) -> None:
     assert f"{shard}, record 0" in problem
 
 
-def set_at(column: str, *at: int, value: int) -> Callable[[Columns], None]:
-    def change(columns: Columns) -> None:
-        columns[column][at] = value
-
-    return change
-
-
 def test_contents_that_make_no_sense_are_found_by_record(finished: Path) -> None:
     """test_invariants covers each kind."""
     shard = train_shards(finished)[1]
-    rewrite(finished, shard, set_at("label", 3, value=2))
+    rewrite(finished, shard, lambda columns: columns["label"].put(3, 2))
     assert problems(finished) == {shard.name: f"{shard}, record 3: a label outside 0 to 1"}
 
 
 def test_token_types_are_checked_where_they_are_constant(finished: Path) -> None:
     facts = read_manifest(finished)
-    changes: dict[str, dict[str, Any]] = {"token_type_ids": {"constant": 0}}
-    features = tuple(dataclasses.replace(feature, **changes.get(feature.name, {})) for feature in facts.schema.features)
-    facts = dataclasses.replace(facts, schema=dataclasses.replace(facts.schema, features=features))
+    features = [
+        dataclasses.replace(feature, constant=0 if feature.name == "token_type_ids" else feature.constant)
+        for feature in facts.schema.features
+    ]
+    facts = dataclasses.replace(facts, schema=dataclasses.replace(facts.schema, features=tuple(features)))
     (finished / "manifest.json").write_bytes(manifest.dump(facts))
     assert problems(finished) == {}
-    rewrite(finished, train_shards(finished)[0], set_at("token_type_ids", 1, 2, value=1))
+    rewrite(finished, train_shards(finished)[0], lambda columns: columns["token_type_ids"].put(32 + 2, 1))
     ((_, problem),) = problems(finished).items()
     assert problem.endswith("record 1: a token_type_ids other than 0")
 

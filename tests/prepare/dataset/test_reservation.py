@@ -45,16 +45,6 @@ def result(outcome: Outcome) -> dict[str, Any]:
     return summary
 
 
-def made_and_kept(outcome: Outcome) -> tuple[int, int]:
-    summary = result(outcome)
-    return summary["shards_made"], summary["shards_kept"]
-
-
-@pytest.fixture(scope="module")
-def num_shards() -> int:
-    return len(building.shard_bytes(reviews()))
-
-
 def receipts(root: Path) -> list[Path]:
     return sorted(root.glob(".prep/*/*/receipt-*.json"))
 
@@ -71,20 +61,20 @@ DAMAGE: dict[str, Callable[[Path, Path], object]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_only_what_is_missing_is_made_again_with_the_same_bytes(finished: Path, num_shards: int, damage: str) -> None:
+def test_only_what_is_missing_is_made_again_with_the_same_bytes(finished: Path, damage: str) -> None:
     if "receipt" in damage:  # a finished dataset needs none
         (finished / "manifest.json").unlink()
     DAMAGE[damage](sorted(finished.glob("*-train-*.tfrecord"))[1], receipts(finished)[1])
-    assert made_and_kept(build(finished)) == (1, num_shards - 1)
+    summary = result(build(finished))
+    assert (summary["shards_made"], summary["shards_kept"]) == (1, len(building.shard_bytes(reviews())) - 1)
     assert building.files(finished) == building.files(reviews())
 
 
 @pytest.mark.parametrize("is_whole", [True, False])
 def test_what_a_killed_process_left_half_written_is_swept_away(finished: Path, is_whole: bool) -> None:
     for name in (".partial-1-reviews-train", "rejected/.partial-2", "tokenizer/.partial-3"):
-        storage.write_bytes(str(finished / "x"), b"x")
         (finished / name).parent.mkdir(exist_ok=True)
-        (finished / "x").rename(finished / name)
+        (finished / name).write_bytes(b"x")
     storage.write_bytes(str(finished / ".prep" / f"rows-{'0' * 16}" / "train-00000-00000.arrow"), b"x")
     if not is_whole:
         (finished / "manifest.json").unlink()
@@ -199,11 +189,7 @@ def test_a_build_that_fails_leaves_nothing_but_the_rows_that_it_has_ingested(tmp
 @pytest.mark.parametrize(
     ("options", "identity", "place"),
     [
-        (
-            {"dataset": "s3://key:secret@host/*.parquet?token=secret#x", "config": "c"},
-            {},
-            ("s3://host/*.parquet", "c", None),
-        ),
+        ({"dataset": "s3://key:hush@host/*?token=hush#x", "config": "c"}, {}, ("s3://host/*", "c", None)),
         ({"dataset": "a/*.jsonl"}, {}, (os.path.abspath("a/*.jsonl"), None, None)),
         ({"dataset": "user/name", "revision": "main"}, {"kind": "hub", "revision": "abc"}, ("user/name", None, "abc")),
     ],

@@ -25,10 +25,8 @@ def planned(*options: object, dataset: Path = REVIEWS) -> list[dict[str, Any]]:
 
 def test_the_fields_of_a_plan_are_these() -> None:
     (split,) = planned("--split", "train")
-    fields = (
-        "split rows rows_rejected rows_filtered rows_in_other_splits shards num_bytes num_tokens seconds engine fim"
-    )
-    fields += " token_percentiles side_percentiles layouts functions chats row requests filtered"
+    fields = "split rows rows_rejected rows_filtered rows_in_other_splits shards num_bytes num_tokens seconds engine"
+    fields += " fim token_percentiles side_percentiles layouts functions chats row requests filtered"
     assert split.keys() == set(fields.split())
     assert list(split["token_percentiles"]) == ["5", "25", "50", "75", "95", "99", "100"]
     values = list(split["token_percentiles"].values())

@@ -57,22 +57,21 @@ def conversations(folder: Path, form: str) -> dict[str, Any]:
         "messages": lambda text: {form: [user, {"role": "assistant", "content": text}]},
         "prompt": lambda text: {"prompt": question, "completion": text},
     }
-    return {
-        "source": {"dataset": str(building.source(folder, **{form: [*map(row_of[form], reviews())]}) / f"{form}.jsonl")}
-    }
+    path = building.source(folder, **{form: [*map(row_of[form], reviews())]}) / f"{form}.jsonl"
+    return {"source": {"dataset": str(path)}}
 
 
-@pytest.mark.parametrize("form", ["conversations", "messages", "prompt"])
-def test_conversations_are_learned_by_what_is_said_in_them(form: str, tmp_path: Path) -> None:
+def test_conversations_are_learned_by_what_is_said_in_them(tmp_path: Path) -> None:
     texts = [turn for text in reviews() for turn in ("Which?", text)]
     plain = building.source(tmp_path, plain=[{"text": text} for text in texts]) / "plain.jsonl"
     expected = train(tmp_path / "expected", "byte-bpe", source={"dataset": str(plain)})
-    trained = train(tmp_path / "found", "byte-bpe", **conversations(tmp_path, form))
-    assert trained.evaluation == expected.evaluation
-    assert trained.rows.trained == len(reviews())
-    assert set(trained.columns) == ({form} if form != "prompt" else {"prompt", "completion"})
-    file = "tokenizer.json"
-    assert (tmp_path / "found" / file).read_bytes() == (tmp_path / "expected" / file).read_bytes()
+    for form in ("conversations", "messages", "prompt"):
+        trained = train(tmp_path / form, "byte-bpe", **conversations(tmp_path, form))
+        assert trained.evaluation == expected.evaluation
+        assert trained.rows.trained == len(reviews())
+        assert set(trained.columns) == ({form} if form != "prompt" else {"prompt", "completion"})
+        theirs, ours = ((tmp_path / name / "tokenizer.json").read_bytes() for name in ("expected", form))
+        assert ours == theirs
 
 
 def test_rows_with_neither_texts_nor_conversations_are_refused(tmp_path: Path) -> None:

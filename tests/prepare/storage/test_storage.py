@@ -3,8 +3,8 @@
 import errno
 import functools
 import os
-import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -144,13 +144,8 @@ def test_the_temporary_files_of_killed_processes_are_swept_away(tmp_path: Path) 
 
 def test_writers_of_one_file_do_not_disturb_each_other(tmp_path: Path) -> None:
     contents = [bytes([65 + number]) * 300_000 for number in range(4)]
-    threads = [
-        threading.Thread(target=storage.write_bytes, args=(str(tmp_path / "file"), content)) for content in contents
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(functools.partial(storage.write_bytes, str(tmp_path / "file")), contents))
     assert (tmp_path / "file").read_bytes() in contents
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 

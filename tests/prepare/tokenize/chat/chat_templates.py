@@ -14,6 +14,11 @@ parts           takes contents that are lists of parts
 from pathlib import Path
 from typing import Any
 
+from tokenizers import Tokenizer, models
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+from pipelines.prepare.tokenize.chat.program import Settings
+from pipelines.prepare.tokenize.chat.renderer import ChatTemplate
 from tests.support.tokenizers_zoo import Zoo
 
 SPECIAL = ["<|im_start|>", "<|im_end|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<s>", "</s>"]
@@ -120,8 +125,6 @@ TEMPLATES = {
 
 def chat_tokenizer(zoo: Zoo, folder: Path, *, template: str, kind: str = "byte_bpe") -> Path:
     """A folder with a tokenizer of the zoo that has `SPECIAL` tokens and a template (its name here, or its text)."""
-    from transformers import AutoTokenizer
-
     tokenizer: Any = AutoTokenizer.from_pretrained(zoo.path(kind))
     tokenizer.add_special_tokens({"additional_special_tokens": SPECIAL}, replace_extra_special_tokens=False)
     tokenizer.chat_template = TEMPLATES.get(template, template)
@@ -129,3 +132,15 @@ def chat_tokenizer(zoo: Zoo, folder: Path, *, template: str, kind: str = "byte_b
         tokenizer.pad_token = "<|im_end|>"
     tokenizer.save_pretrained(folder)
     return folder
+
+
+def tokenizer_of(template: str, **tokens: str) -> Any:
+    """A tokenizer without a vocabulary."""
+    tokenizer: Any = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE()), **tokens)
+    tokenizer.chat_template = template
+    return tokenizer
+
+
+def compiled(source: str, **settings: Any) -> ChatTemplate:
+    """The template without a limit of time."""
+    return ChatTemplate(Settings(**{"source": source, "tools_source": source, **settings}), start_clock=lambda: None)

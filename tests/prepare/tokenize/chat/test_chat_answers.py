@@ -1,12 +1,12 @@
 """Answers are found where a template's author would mark them, whatever the template does with earlier turns."""
 
+import functools
 from typing import Any
 
 import pytest
 
 from pipelines.prepare.tokenize.chat.conversation import Conversation, Message, Rejected, conversation_of
-from pipelines.prepare.tokenize.chat.program import Settings
-from pipelines.prepare.tokenize.chat.renderer import ChatTemplate
+from tests.prepare.tokenize.chat.chat_templates import compiled
 
 TOKENS = ["<|im_start|>", "<|im_end|>", "<|user|>", "<|bot|>", "<|call|>", "<eos>", "<seen>"]
 ROLE = "{{ '<|im_start|>' + m.role + '\n' }}"
@@ -108,9 +108,7 @@ CONVERSATIONS = {
 }
 
 
-def template(source: str, **settings: Any) -> ChatTemplate:
-    made = Settings(source=source, tools_source=source, added_tokens=TOKENS, **settings)
-    return ChatTemplate(made, start_clock=lambda: None)
+template = functools.partial(compiled, added_tokens=TOKENS)
 
 
 def learned(source: str, messages: list[Message], **settings: Any) -> list[list[str]]:

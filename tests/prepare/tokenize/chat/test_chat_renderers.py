@@ -5,13 +5,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tokenizers import Tokenizer, models
-from transformers import PreTrainedTokenizerFast
 
 from pipelines.prepare.tokenize.chat.conversation import Message
 from pipelines.prepare.tokenize.chat.program import Settings
 from pipelines.prepare.tokenize.chat.template import ChatRenderer, Rendered, open_template
-from tests.prepare.tokenize.chat.chat_templates import TEMPLATES
+from tests.prepare.tokenize.chat.chat_templates import TEMPLATES, tokenizer_of
 from tfrecord_io.errors import TokenizerError
 
 MESSAGES: list[Message] = [{"role": "user", "content": "one\ntwo"}, {"role": "assistant", "content": "  three "}]
@@ -100,19 +98,13 @@ def test_a_row_over_the_limits_costs_itself_only(trap: str) -> None:
 
 def test_a_template_that_is_over_the_limits_for_any_question_is_refused_before_any_work() -> None:
     with pytest.raises(TokenizerError, match="exceeds a limit when it writes a question and its answer") as caught:
-        open_template(tokenizer("{{ ('x' * 10 ** 10) | length }}"))
+        open_template(tokenizer_of("{{ ('x' * 10 ** 10) | length }}"))
     assert "correct a copy of the template" in caught.value.remedy
 
 
 def test_a_template_that_is_none_is_named_as_such() -> None:
     with pytest.raises(TokenizerError, match="the chat template cannot be compiled: unexpected"):
-        open_template(tokenizer("{{ 1 + }}"))
-
-
-def tokenizer(template: str) -> Any:
-    made: Any = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE()))
-    made.chat_template = template
-    return made
+        open_template(tokenizer_of("{{ 1 + }}"))
 
 
 @pytest.mark.slow

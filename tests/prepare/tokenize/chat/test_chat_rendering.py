@@ -2,20 +2,18 @@
 
 import datetime
 import decimal
+import functools
 from typing import Any
 
 import pyarrow as pa
 import pytest
 import transformers
-from tokenizers import Tokenizer, models
-from transformers import PreTrainedTokenizerFast
 
 from pipelines.prepare.sources.columns.messages import objects_of
 from pipelines.prepare.tokenize.chat.conversation import Message, Rejected, conversation_of
 from pipelines.prepare.tokenize.chat.environment import Spans
-from pipelines.prepare.tokenize.chat.program import Settings
 from pipelines.prepare.tokenize.chat.renderer import ChatTemplate
-from tests.prepare.tokenize.chat.chat_templates import TEMPLATES
+from tests.prepare.tokenize.chat.chat_templates import TEMPLATES, compiled, tokenizer_of
 
 # Three details in which our environment follows the newest releases.
 NEWEST = pytest.mark.skipif(
@@ -27,16 +25,8 @@ MESSAGES = [{"role": "user", "content": "one\ntwo"}, {"role": "assistant", "cont
 TOOLS = [{"type": "function", "function": {"name": "add", "description": "<Adds> ünits."}}]
 
 
-def tokenizer(template: str) -> Any:
-    made: Any = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE()), bos_token="<s>")
-    made.chat_template = template
-    return made
-
-
-def chat_template(source: str, **settings: Any) -> ChatTemplate:
-    variables, tokens = {"bos_token": "<s>"}, ["<|im_end|>"]
-    made = Settings(source=source, tools_source=source, variables=variables, added_tokens=tokens, **settings)
-    return ChatTemplate(made, start_clock=lambda: None)
+tokenizer = functools.partial(tokenizer_of, bos_token="<s>")
+chat_template = functools.partial(compiled, variables={"bos_token": "<s>"}, added_tokens=["<|im_end|>"])
 
 
 def single(opened: ChatTemplate, messages: list[Message] | None = None, tools: Any = None) -> tuple[bytes, Spans]:

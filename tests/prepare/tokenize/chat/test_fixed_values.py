@@ -2,9 +2,7 @@
 
 import datetime
 import json
-import os
 import re
-import subprocess
 import sys
 from typing import Any
 
@@ -13,10 +11,9 @@ import pytest
 from pipelines import filters
 from pipelines.prepare.tokenize.chat.conversation import Message, Rejected, conversation_of
 from pipelines.prepare.tokenize.chat.environment import create_environment
-from pipelines.prepare.tokenize.chat.program import Settings
-from pipelines.prepare.tokenize.chat.renderer import ChatTemplate
-from tests.prepare.tokenize.chat.chat_templates import TEMPLATES
-from tests.support.processes import REPOSITORY, environment
+from tests.prepare.tokenize.chat.chat_templates import TEMPLATES, compiled
+from tests.support import processes
+from tests.support.processes import REPOSITORY
 
 DATE = "2024-07-26"
 MESSAGES: list[Message] = [
@@ -27,10 +24,7 @@ REFUSED = r"would differ between runs|is not JSON serializable|No filter named|h
 
 
 def text(source: str, *, date: str | None = DATE) -> str:
-    opened = ChatTemplate(
-        Settings(source=source + "{% generation %}{% endgeneration %}", tools_source="", date=date),
-        start_clock=lambda: None,
-    )
+    opened = compiled(source + "{% generation %}{% endgeneration %}", tools_source="", date=date)
     return opened.render(conversation_of(MESSAGES, needs=opened.needs))[0][0].decode()
 
 
@@ -140,29 +134,22 @@ MACHINES = {
 _RENDER = """
 import json, os, sys, time
 from tests.prepare.tokenize.chat.test_fixed_values import MACHINES, text_or_refusal
-found = []
+machines = []
 for zone in ("UTC", "Asia/Kathmandu", "America/St_Johns"):
     os.environ["TZ"] = zone
     time.tzset()
-    found.append({name: text_or_refusal(source) for name, source in MACHINES.items()})
-print(json.dumps(found))
+    machines.append({name: text_or_refusal(source) for name, source in MACHINES.items()})
+print(json.dumps(machines))
 """
 
 
 @pytest.mark.slow
 def test_templates_give_one_text_under_any_hash_seed_and_time_zone() -> None:
     assert len(MACHINES) >= 20
-    running = [
-        subprocess.Popen(
-            [sys.executable, "-c", _RENDER],
-            cwd=REPOSITORY,
-            env={**os.environ, **environment(), "PYTHONHASHSEED": seed},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for seed in ("0", "4294967295")
-    ]
-    machines = [machine for process in running for machine in json.loads(process.communicate()[0])]
+    machines = []
+    for seed in ("0", "4294967295"):
+        ended = processes.run([sys.executable, "-c", _RENDER], env={**processes.environment(), "PYTHONHASHSEED": seed})
+        machines += json.loads(ended.stdout)
     assert len(machines) == 6
     for name in MACHINES:
         assert len({machine[name] for machine in machines}) == 1, name

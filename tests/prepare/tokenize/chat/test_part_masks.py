@@ -13,11 +13,10 @@ from transformers import AutoTokenizer
 
 from pipelines.prepare.tokenize.chat.alignment import Aligner
 from pipelines.prepare.tokenize.chat.conversation import Message, Rejected, conversation_of
-from pipelines.prepare.tokenize.chat.program import Settings
 from pipelines.prepare.tokenize.chat.renderer import ChatTemplate
 from pipelines.prepare.tokenize.chat.template import open_template
 from pipelines.prepare.tokenize.ragged import from_lists
-from tests.prepare.tokenize.chat.chat_templates import TEMPLATES, chat_tokenizer
+from tests.prepare.tokenize.chat.chat_templates import TEMPLATES, chat_tokenizer, compiled
 from tests.support.tokenizers_zoo import Zoo
 
 KINDS = ["byte_bpe", "byte_bpe_roberta", "bpe_fallback", "unigram", "wordpiece_uncased", "wordpiece_cased"]
@@ -72,9 +71,7 @@ FORMS: dict[str, Callable[[Pieces], Message]] = {
 }
 
 
-def opened(source: str, **settings: Any) -> ChatTemplate:
-    made = Settings(source=source, tools_source=source, added_tokens=["<|im_start|>", "<|im_end|>", "</s>"], **settings)
-    return ChatTemplate(made, start_clock=lambda: None)
+opened = functools.partial(compiled, added_tokens=["<|im_start|>", "<|im_end|>", "</s>"])
 
 
 def learned(template: ChatTemplate, *messages: Message) -> tuple[str, str]:
