@@ -53,8 +53,7 @@ def parquet(
     paths = []
     for index, rows in enumerate(np.array_split(np.arange(table.num_rows), files)):
         path = folder / f"{name}-{index}.parquet"
-        part = table.slice(rows[0], len(rows))
-        paths.append(stored.parquet(path, part, rows=group_rows, **options))
+        paths.append(stored.parquet(path, table.slice(rows[0], len(rows)), rows=group_rows, **options))
     return SplitSource(
         name=name,
         source_split=name,

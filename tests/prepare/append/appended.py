@@ -1,6 +1,7 @@
 """Sources that grow, and datasets that are appended to, for tests."""
 
 import functools
+import itertools
 import json
 import shutil
 from collections.abc import Iterable, Mapping
@@ -69,12 +70,10 @@ def numbers(root: object, split: str = "train") -> list[int]:
 
 
 def stop_at_second_shard(patch: pytest.MonkeyPatch) -> None:
-    write = shard_writer.write
-    calls: list[None] = []
+    write, calls = shard_writer.write, itertools.count(1)
 
     def stopping(*arguments: Any, **options: Any) -> Any:
-        calls.append(None)
-        if len(calls) == 2:
+        if next(calls) == 2:
             raise OutputError("stopped")
         return write(*arguments, **options)
 

@@ -84,8 +84,7 @@ def test_a_number_of_rows_to_hold_out(tmp_path: Path) -> None:
 
 
 def test_an_output_that_is_not_finished(tmp_path: Path) -> None:
-    data = json_lines(tmp_path / "data" / "train.jsonl", OLD)
-    cause, remedy = build(data, tmp_path / "out", "--append").error
+    cause, remedy = build(json_lines(tmp_path / "data" / "train.jsonl", OLD), tmp_path / "out", "--append").error
     assert "expected a finished dataset to append to" in cause
     assert "without --append" in remedy
     assert not (tmp_path / "out").exists()

@@ -17,7 +17,6 @@ Stop = Callable[[pytest.MonkeyPatch], None]
 
 
 def stop_at_file(name: str) -> Stop:
-    """Stops where the commit would write a file of this name."""
     write = storage.write_bytes
 
     def stopping(path: str, *arguments: Any, **options: Any) -> Any:
@@ -49,8 +48,7 @@ def test_the_dataset_is_as_it_was_and_the_same_command_goes_on(tmp_path: Path, s
     assert {name: content for name, content in building.shard_bytes(out).items() if name in before[0]} == before[0]
     assert sorted(numbers(out)) == list(range(60))
     assert building.command("verify", out).status == 0
-    summary = done(build(data, out, "--append"))
-    assert summary["shards_kept"] > 0
+    assert done(build(data, out, "--append"))["shards_kept"] > 0
     assert building.files(out) == building.files(whole)
     assert not (out / "dataset_info.json").exists(), "it would name the old shards alone"
 

@@ -25,7 +25,6 @@ def tracer_of(root: Path) -> Tracer:
 
 
 def every_record(root: Path) -> list[tuple[Traced, np.ndarray]]:
-    """Return the trace and token ids of every record of train."""
     tracer = tracer_of(root)
     return [
         (tracer.trace(split="train", shard=index, record=record), ids)
@@ -123,7 +122,6 @@ PLANTED = "the planted row that makes the loss jump"
 
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """300 rows in several shards; one row is planted."""
     rows = [{"text": PLANTED if row == 123 else f"an ordinary row, number {row}"} for row in range(300)]
     data = building.source(tmp_path_factory.mktemp("planted") / "data", train=rows)
     return building.built(data, shard_size="5kB")

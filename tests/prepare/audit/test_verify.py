@@ -48,13 +48,10 @@ def rewrite(root: Path, path: Path, change: Callable[[Columns], None]) -> None:
     content = records.encode_framed(columns, facts.schema).data.tobytes()
     path.write_bytes(content)
     tokens = int(columns.get("attention_mask", columns.get("num_tokens"))[...].sum())  # type: ignore[index]
-    digest = hashlib.sha256(content).hexdigest()
-    replace(root, path.name, num_bytes=len(content), sha256=digest, num_tokens=tokens)
+    replace(root, path.name, num_bytes=len(content), sha256=hashlib.sha256(content).hexdigest(), num_tokens=tokens)
 
 
 def replace(root: Path, name: str, **changes: object) -> None:
-    """Changes a shard's entry in the manifest."""
-
     def entry(shard: Shard) -> Shard:
         return dataclasses.replace(shard, **changes) if shard.name == name else shard  # type: ignore[arg-type]
 

@@ -47,8 +47,7 @@ def test_rejected_rows_are_counted_and_written_down(with_nulls: Path, tmp_path: 
     assert outcome.status == 0, outcome.err
     shards = [shard for shard in read_manifest(output).splits["train"].shards if shard.ledger.rejected]
     named = ", ".join(f"{shard.name} {shard.ledger.rows_rejected}" for shard in shards)
-    words = " ".join(outcome.err.split())
-    assert f"rejected in train: text is null in 4 (rows in rejected/; {named})" in words
+    assert f"rejected in train: text is null in 4 (rows in rejected/; {named})" in " ".join(outcome.err.split())
     assert sum(shard.ledger.rows_rejected for shard in shards) == 4
     ledger = read_manifest(output).splits["train"].ledger
     assert (ledger.rows_in, ledger.rows_used, ledger.rejected) == (20, 16, {"text_null": 4})
@@ -170,8 +169,7 @@ def of_split(rejected: dict[str, int], *first: RejectedRow) -> UnusedRows:
 
 
 def test_the_rate_is_of_all_splits_together() -> None:
-    first = RejectedRow(row=4, reason="text_null")
-    unused = {"a": of_split({"text_null": 2}, first), "b": of_split({})}
+    unused = {"a": of_split({"text_null": 2}, RejectedRow(row=4, reason="text_null")), "b": of_split({})}
     commit.check_error_rate(unused, rows={"a": 10, "b": 10}, limit=0.1)
     words = r"2 of 20 rows .*a: text is null in 2.*a\[4\] \(text is null\).* 0.09 allows 1"
     with pytest.raises(RowsRejectedError, match=words):

@@ -52,8 +52,7 @@ def test_a_second_split_cannot_change_the_names_of_classes(tmp_path: Path) -> No
         rows.to_parquet(str(tmp_path / "in" / f"{name}-0.parquet"))
     options = {"label_column": "label"}
     assert build(tmp_path / "in", tmp_path / "out", **options, split="train").status == 0
-    outcome = build(tmp_path / "in", tmp_path / "out", **options, split="test")
-    assert "form.classes: was" in outcome.error[0]
+    assert "form.classes: was" in build(tmp_path / "in", tmp_path / "out", **options, split="test").error[0]
 
 
 def test_a_minor_version_of_the_format_orphans_no_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,14 +30,10 @@ def head_of(job: Any) -> Path:
     return Path(job.work_path("train", "plan.json"))
 
 
-def keys_of(job: Any) -> list[plan_files.TaskKey]:
-    plan = plan_files.read(job, "train")
-    assert plan is not None
-    return [plan_files.key_of(task) for task in plan.tasks()]
-
-
 def test_a_task_is_found_by_its_key_with_the_place_of_its_rows(planned: Any) -> None:
-    for key, row_ranges in zip(keys_of(planned), SHARDS, strict=True):
+    plan = plan_files.read(planned, "train")
+    assert plan is not None
+    for key, row_ranges in zip(map(plan_files.key_of, plan.tasks()), SHARDS, strict=True):
         task = plan_files.task_of(planned, pickle.loads(pickle.dumps(key)))
         assert (task.split, task.index, task.count) == key
         assert task.row_ranges == tuple(row_ranges)
@@ -49,8 +45,7 @@ def test_a_task_is_found_by_its_key_with_the_place_of_its_rows(planned: Any) -> 
 
 
 def test_a_plan_is_read_as_it_was_written(planned: Any) -> None:
-    plan = plan_files.read(planned, "train")
-    assert plan == dataclasses.replace(plan_of(SHARDS, rows=100), spans=None)
+    assert plan_files.read(planned, "train") == dataclasses.replace(plan_of(SHARDS, rows=100), spans=None)
     assert plan_files.read_file_rows(planned.root, "f", "train").tolist() == [10]
 
 

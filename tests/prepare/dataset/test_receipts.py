@@ -50,8 +50,7 @@ def test_a_receipt_of_several_lengths_survives_its_file_and_its_ledger_is_the_su
 
 
 def _damaged(**changes: Any) -> bytes:
-    fields = json.loads(dump(_receipt(rejected={"text_null": 1})))
-    return json.dumps({**fields, **changes}).encode()
+    return json.dumps({**json.loads(dump(_receipt(rejected={"text_null": 1}))), **changes}).encode()
 
 
 def _damaged_shard(**changes: Any) -> bytes:

@@ -35,8 +35,7 @@ def _written(rejects: RejectedRows, folder: Path) -> list[dict[str, Any]]:
 
 def test_every_rejected_row_is_a_line_with_its_number_reason_and_content(tmp_path: Path) -> None:
     columns = {"text": ["good", None, "größe\n"], "label": [1, 2, None]}
-    rejects = _rejects(columns, ["", "text_null", "label_null"], first=100)
-    lines = _written(rejects, tmp_path)
+    lines = _written(_rejects(columns, ["", "text_null", "label_null"], first=100), tmp_path)
     assert [(line["row"], line["reason"]) for line in lines] == [(101, "text_null"), (102, "label_null")]
     assert [line["block"] for line in lines] == [[100, 103], [100, 103]]
     assert [json.loads(line["content"]) for line in lines] == [

@@ -77,8 +77,7 @@ def test_kept_text_is_text_and_kept_bytes_are_a_string_tensor(tmp_path: Path) ->
 
 @pytest.mark.parametrize("name", ["a-b", "wiki_2024", "x.y+z", "1st"])
 def test_tfds_finds_shards_under_any_name_that_we_allow(name: str) -> None:
-    root = reviews(name=name)
-    assert len(tfds_rows(open_builder(root), "train")["label"]) == 320
+    assert len(tfds_rows(open_builder(reviews(name=name)), "train")["label"]) == 320
 
 
 def test_a_gzip_dataset_does_not_claim_to_be_one_that_tfds_can_read() -> None:

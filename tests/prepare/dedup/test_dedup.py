@@ -24,12 +24,8 @@ WORDS = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "
 FILES = {"train-a": slice(0, 300), "train-b": slice(300, 600), "test": slice(600, 700)}
 
 
-def sentences(count: int, *, seed: int = 1) -> list[str]:
-    draw = random.Random(seed)
-    return [" ".join(draw.choice(WORDS) for _ in range(16)) for _ in range(count)]
-
-
-TEXTS = sentences(700)
+DRAW = random.Random(1)
+TEXTS = [" ".join(DRAW.choice(WORDS) for _ in range(16)) for _ in range(700)]
 # Copies of the first ten rows: as they are, and differing in case, white space and compatibility characters.
 COPIES = [
     *TEXTS[:4],
@@ -66,8 +62,7 @@ def decided(root: Path) -> list[tuple[object, ...]]:
 
 def test_all_copies_leave_and_no_other_row(tmp_path: Path) -> None:
     dataset = write(tmp_path / "in", train_b=COPIES, test=[TEXTS[20], TEXTS[600]])
-    shown = build(dataset, tmp_path / "out", dedup="exact").err
-    assert "train: filtered duplicate 10 (1.6%)" in shown
+    assert "train: filtered duplicate 10 (1.6%)" in build(dataset, tmp_path / "out", dedup="exact").err
     assert filtered(tmp_path / "out") == {"duplicate": 10}
     assert filtered(tmp_path / "out", "test") == {"duplicate": 1}
     assert decided(tmp_path / "out") == [(600 + at, "train", at) for at in range(10)]
@@ -126,10 +121,8 @@ def options_of(home: Path) -> dict[str, object]:
 
 
 def test_rows_with_words_of_an_evaluation_set_leave_by_its_name(compared: tuple[Path, Path]) -> None:
-    reasons = filtered(compared[1])
-    assert reasons == {"contaminated:exam": 2, "duplicate": 10}
-    shown = building.command("inspect", compared[1]).out
-    assert "contaminated:exam 2 (0.3%)" in shown
+    assert filtered(compared[1]) == {"contaminated:exam": 2, "duplicate": 10}
+    assert "contaminated:exam 2 (0.3%)" in building.command("inspect", compared[1]).out
 
 
 CHINESE = "天地玄黄宇宙洪荒日月盈昃辰宿列张寒来暑往秋收冬藏闰余成岁"
@@ -184,8 +177,7 @@ def test_a_damaged_shard_is_repaired_without_the_rows_that_left(compared: tuple[
 
 def test_what_is_decided_elsewhere_is_refused(tmp_path: Path) -> None:
     arguments = building.options(tmp_path / "out", dedup="exact", dedup_across_splits=True, split="test")
-    outcome = building.command("build", write(tmp_path / "in"), *arguments)
-    assert "there is no split train" in outcome.error[0]
+    assert "there is no split train" in building.command("build", write(tmp_path / "in"), *arguments).error[0]
 
 
 def test_keys_are_equal_where_a_plain_form_is() -> None:
@@ -306,5 +298,4 @@ def test_a_decision_larger_than_its_split_is_not_unpacked(
     pq.write_table(pa.table(rows).cast(unused_rows.TYPES), path, compression="zstd")
     shard = next((tmp_path / "out").glob("*train*.tfrecord"))
     shard.write_bytes(shard.read_bytes()[:-1])
-    outcome = building.command("verify", tmp_path / "out", "--repair")
-    assert "expected at most 610 short rows" in outcome.error[0]
+    assert "expected at most 610 short rows" in building.command("verify", tmp_path / "out", "--repair").error[0]

@@ -27,11 +27,6 @@ ROWS = 2000
 COLUMNS = ColumnPlan(texts=("text",), kept=(Feature(name="kept", dtype="int64", shape=(), role="column"),))
 
 
-@pytest.fixture
-def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    seams.put(monkeypatch, sample_bytes=3000)
-
-
 def made(folder: Path, zoo: Zoo, *, texts: Any = (), kept: Any = (), ranges: Any = None) -> Work:
     """Rows with nulls of `texts` and `kept`."""
     columns = {"text": [None if row in texts else f"text {row} " * 5 for row in range(ROWS)]}
@@ -61,8 +56,10 @@ def test_of_a_split_that_is_read_whole_every_unusable_row_is_known(tmp_path: Pat
         ({"texts": [*range(998), *range(1004, 1016)], "ranges": [(1010, ROWS)]}, [2, 6]),
     ],
 )
-@pytest.mark.usefixtures("few")
-def test_nulls_are_counted_without_reading(tmp_path: Path, zoo: Zoo, nulls: dict[str, Any], rows: list[int]) -> None:
+def test_nulls_are_counted_without_reading(
+    tmp_path: Path, zoo: Zoo, nulls: dict[str, Any], rows: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seams.put(monkeypatch, sample_bytes=3000)
     unused = unused_rows(made(tmp_path, zoo, **nulls))
     assert unused.rejected.get("text_null", 0) in rows
     assert not unused.exact

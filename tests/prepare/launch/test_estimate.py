@@ -153,5 +153,4 @@ def test_labels_that_are_no_class_ids_are_told_before_the_build(tmp_path: Path, 
         [f"warning: {note}"] if note else []
     )
     assert ("--label-classes" in outcome.err) == bool(note)
-    classes = building.command("plan", tmp_path / "rows.jsonl", *options, "--label-classes")
-    assert "whole numbers" not in classes.err
+    assert "whole numbers" not in building.command("plan", tmp_path / "rows.jsonl", *options, "--label-classes").err

@@ -51,8 +51,7 @@ def test_a_source_that_has_moved_is_looked_for_at_its_new_place_from_then_on(tmp
     data = building.source(tmp_path / "data", train=[{"text": f"row {row}"} for row in range(20)])
     options = building.options(tmp_path / "out", name="rows")
     assert building.command("build", data, *options).status == 0
-    moved = data.rename(tmp_path / "moved")
-    outcome = building.command("build", moved, "--json", *options)
+    outcome = building.command("build", data.rename(tmp_path / "moved"), "--json", *options)
     assert outcome.status == 0, outcome.err
     assert json.loads(outcome.out)["shards_made"] == 0
     traced = building.command("trace", tmp_path / "out", "--split", "train", "--shard", 0, "--record", 0)

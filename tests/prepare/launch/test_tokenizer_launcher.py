@@ -185,8 +185,7 @@ def test_options_are_in_the_files(tmp_path: Path) -> None:
     assert tokenizer.tokenize("so<a>so", add_special_tokens=False).count("<a>") == 1
     assert (tokenizer.model_max_length, tokenizer.chat_template) == (77, template)
     assert not tokenizer.backend_tokenizer.normalizer.lowercase
-    record = json.loads((tmp_path / "training.json").read_text())
-    assert record["vocab_size"] == trained.vocab_size <= 800
+    assert json.loads((tmp_path / "training.json").read_text())["vocab_size"] == trained.vocab_size <= 800
 
 
 def table(folder: Path, texts: Sequence[str | None], **columns: Any) -> str:

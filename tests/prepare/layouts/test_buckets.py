@@ -44,8 +44,7 @@ def test_a_length_of_which_a_task_has_no_row_gets_no_file(tmp_path: Path) -> Non
     rows = [{"text": "word " * (25 if row == 7 else 3)} for row in range(200)]
     data = building.source(tmp_path / "data", train=rows)
     sparse = building.built(data, bucket_lengths="8,16,32", max_length=None, shard_size="3kB")
-    split = read_manifest(sparse).splits["train"]
-    tasks = split.by_task()
+    tasks = read_manifest(sparse).splits["train"].by_task()
     assert sorted(tasks) == list(range(len(tasks)))
     assert len(tasks) > 3
     lengths = [tuple(shard.length for shard in made) for made in tasks.values()]

@@ -116,8 +116,7 @@ def test_a_long_conversation_keeps_as_many_whole_turns_as_fit(zoo: Zoo, tmp_path
             chats = encoded(encoder(tokenizer, length=length, side=side), [turns])
             assert row(chats, 0)[0] == tokenizer.apply_chat_template(kept[count])["input_ids"]
             assert chats.tokens_cut == sizes[-1] - size
-    too_short = encoder(tokenizer, length=sizes[0] - 1, side=side)
-    assert encoded(too_short, [turns]).reasons.tolist() == ["too_long"]
+    assert encoded(encoder(tokenizer, length=sizes[0] - 1, side=side), [turns]).reasons.tolist() == ["too_long"]
 
 
 ROLES = {"s": "system", "d": "developer", "u": "user", "a": "assistant", "t": "tool"}

@@ -157,8 +157,7 @@ def test_a_template_from_a_file_becomes_part_of_the_tokenizer(tmp_path: Path) ->
     root = building.built(place, chat_template=file, **chosen)
     tokenizer = AutoTokenizer.from_pretrained(root / "tokenizer")
     assert tokenizer.chat_template == CHATML
-    rows = read_rows(root, "train")
-    assert _tokens(rows, 2) == tokenizer.apply_chat_template(CHATS[2])["input_ids"]
+    assert _tokens(read_rows(root, "train"), 2) == tokenizer.apply_chat_template(CHATS[2])["input_ids"]
     file.write_text(CHATML.replace("<|", "<"))
     other = building.built(place, chat_template=file, seed=0, **chosen)
     assert read_manifest(root).fingerprint != read_manifest(other).fingerprint

@@ -344,8 +344,7 @@ TRACES = [
 
 
 def test_traces_of_an_agent_are_converted_only_with_the_option(tmp_path: Path) -> None:
-    place = building.source(tmp_path / "in", train=TRACES)
-    command = ["plan", place, *building.options(tmp_path)[2:]]
+    command = ["plan", building.source(tmp_path / "in", train=TRACES), *building.options(tmp_path)[2:]]
     assert building.command(*command).status == 0
     outcome = building.command(*command, "--source-option", "parse_agent_traces=true")
     assert outcome.error[0] == "split 'train' has no column 'text'"

@@ -48,7 +48,6 @@ class Case:
 
     @functools.cached_property
     def rows(self) -> list[Row]:
-        """The example's rows with the unusable ones among them."""
         path = building.REPOSITORY / "examples" / self.example / "train.jsonl"
         rows: list[Row] = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
         for number, (row, _) in sorted(self.unusable.items()):

@@ -22,7 +22,6 @@ def documents_of(sizes: Sequence[int]) -> list[list[int]]:
 
 
 def rows_of(builder: PackBuilder, documents: list[list[int]]) -> dict[str, list[list[int]]]:
-    """All rows that a builder makes of documents, by feature."""
     ids = from_lists(documents, dtype=np.dtype(np.int32))
     reasons = np.full(len(ids), "", object)
     builder.add(Encoded(ragged={"input_ids": ids}, arrays={}, reasons=reasons, full_lengths=ids.lengths))
@@ -31,7 +30,6 @@ def rows_of(builder: PackBuilder, documents: list[list[int]]) -> dict[str, list[
 
 
 def of_grain(packer: str, documents: list[list[int]], **options: Any) -> Iterator[dict[str, list[int]]]:
-    """Rows of the packer of `grain.experimental`."""
     grain = pytest.importorskip("grain")
     source = grain.MapDataset.source([{"x": np.array(document)} for document in documents]).to_iter_dataset()
     for row in getattr(grain.experimental, packer)(source, **options):
@@ -61,7 +59,6 @@ def test_packed_rows_hold_the_documents_of_grain_and_as_few_in_a_row(sizes: list
 
 
 def segments(ids: list[int], segment_ids: list[int]) -> list[list[int]]:
-    """The documents of a row."""
     return [
         [token for token, segment in zip(ids, segment_ids, strict=True) if segment == wanted]
         for wanted in sorted({*segment_ids} - {0})

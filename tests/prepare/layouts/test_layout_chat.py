@@ -90,12 +90,8 @@ def test_a_row_that_cannot_be_used_is_named_with_its_reason_and_what_there_is_to
     ledger = read_manifest(root).splits["train"].ledger
     assert (ledger.rows_used, sum(ledger.rejected.values())) == (1, len(rows) - 1)
     assert learned(root) == ["two<|im_end|>"]
-    assert {reason for reason, _ in expect} <= documented_reasons()
-
-
-def documented_reasons() -> set[str]:
-    text = (building.REPOSITORY / "docs" / "format.md").read_text(encoding="utf-8")
-    return set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE))
+    page = (building.REPOSITORY / "docs" / "format.md").read_text(encoding="utf-8")
+    assert {reason for reason, _ in expect} <= set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
 
 
 def test_a_column_that_holds_no_messages_is_refused(tmp_path: Path) -> None:
@@ -135,7 +131,6 @@ TOOLS = [{"type": "function", "function": {"name": "add", "description": "Adds."
 
 @functools.cache
 def named(names: tuple[str, ...] = tuple(NAMED)) -> Path:
-    """Return the example's tokenizer with these templates, each in a separate file."""
     folder = Path(os.environ["HF_HOME"]) / f"chats-tokenizer-{'-'.join(names)}"
     tokenizer = AutoTokenizer.from_pretrained(trained())
     tokenizer.chat_template = {name: NAMED[name] for name in names}

@@ -53,7 +53,6 @@ def plainly_packed(lengths: Sequence[int], *, length: int, most: int | None = No
 
 
 def expected_rows(content: list[list[int]], *, length: int) -> dict[str, list[list[int]]]:
-    """What packing makes of documents with all that is put around them."""
     laid_out: dict[str, list[list[int]]] = {"input_ids": [], "segment_ids": [], "positions": []}
     for row in plainly_packed([len(tokens) for tokens in content], length=length):
         ids = [token for part in row for token in content[part.document][part.first : part.first + part.size]]
@@ -91,8 +90,7 @@ def test_records_are_the_documents_with_their_mask_and_lineage(
     sizes: list[int], length: int, chunk: int, seed: int | None
 ) -> None:
     """All tokens are distinct. Documents with an odd total number of tokens are learned."""
-    ends = np.cumsum([10, *sizes]).tolist()
-    content = [list(range(start, stop)) for start, stop in itertools.pairwise(ends)]
+    content = [list(range(start, stop)) for start, stop in itertools.pairwise(np.cumsum([10, *sizes]).tolist())]
     masks = [[token % 2 for token in tokens] for tokens in content]
     builder = PackBuilder(length=length, pad_id=PAD)
     order = list(range(len(content)))

@@ -271,7 +271,6 @@ def test_a_plan_shows_the_form_and_the_lengths_of_both_sides(tmp_path: Path) -> 
 
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Pairs with a short and a long answer, and a margin."""
     answers = (REJECTED, {**REJECTED, "content": "no " * 9})
     rows = [{"prompt": [USER], **PAIR, "rejected": [answer], "margin": at / 2} for at, answer in enumerate(answers)]
     return build(tmp_path_factory.mktemp("pairs") / "out", rows, keep_column="margin", max_length=64)

@@ -37,8 +37,7 @@ def _answers(answers: Sequence[tuple[str, int] | None]) -> pa.Array:
     made: list[dict[str, list[Any]]] = [
         {"text": [], "answer_start": []} if a is None else {"text": [a[0]], "answer_start": [a[1]]} for a in answers
     ]
-    kind = pa.struct([("text", pa.list_(pa.string())), ("answer_start", pa.list_(pa.int32()))])
-    return pa.array(made, kind)
+    return pa.array(made, pa.struct([("text", pa.list_(pa.string())), ("answer_start", pa.list_(pa.int32()))]))
 
 
 def _rows(*columns: list[str], answers: Sequence[tuple[str, int] | None] | None = None, first: int = 0) -> Rows:
@@ -138,8 +137,7 @@ def test_rows_that_cannot_be_used_are_named(zoo: Zoo) -> None:
     encoder = _encoder(zoo, "wordpiece_cased")
     questions, contexts, answers, reasons = (list(column) for column in zip(*rows, strict=True))
     made = _rows(questions, contexts, answers=answers)
-    encoded = encoder.encode(made)
-    assert encoded.reasons.tolist() == reasons
+    assert encoder.encode(made).reasons.tolist() == reasons
     usable = [row for row, reason in enumerate(reasons) if not reason]
     assert sorted(set(laid_out(encoder, made)["source_row"].tolist())) == usable
 

@@ -198,7 +198,6 @@ def test_what_are_no_lists_of_tags_is_refused(tmp_path: Path, tags: list[Any]) -
 
 
 def _planned(folder: Path, **options: Any) -> ColumnPlan:
-    """Return the roles that a build of dataset `d` in `folder` assigns to its columns."""
     config = PrepareConfig(
         source=SourceConfig(dataset=str(folder / "d"), **options),
         tokenizer=TokenizerConfig(name=str(building.tokenizer())),

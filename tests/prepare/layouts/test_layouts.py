@@ -36,8 +36,6 @@ CUTS = st.lists(st.integers(0, 100), max_size=4)
 
 @dataclasses.dataclass(frozen=True)
 class Opened:
-    """A tokenizer, and its encoder for one layout."""
-
     tokenizer: Any
     encoder: BatchEncoder
     layout: LayoutConfig
@@ -107,8 +105,7 @@ def test_a_type_id_is_said_to_be_constant_only_where_it_is(
     zoo: Zoo, kind: str, pair: bool, constant: int | None
 ) -> None:
     opened = _pad(zoo, kind, pair=pair)
-    constants = {column.name: column.constant for column in opened.encoder.features()}
-    assert constants.get("token_type_ids") == constant
+    assert {column.name: column.constant for column in opened.encoder.features()}.get("token_type_ids") == constant
     if constant is not None:
         built = _build(opened, [SOME_TEXTS] * (1 + pair), cuts=[], chunk=9)
         assert set(built["token_type_ids"].ravel()) == {constant}
@@ -142,13 +139,6 @@ def _documents(opened: Opened, texts: list[str]) -> list[list[int]]:
     return [[*frame.before, *document, *frame.after] for document in ids]
 
 
-def _unpadded(blocks: dict[str, np.ndarray]) -> list[int]:
-    if not blocks:
-        return []
-    tokens: list[int] = blocks["input_ids"][np.arange(LENGTH) < blocks["num_tokens"][:, None]].tolist()
-    return tokens
-
-
 @pytest.mark.parametrize(
     ("kind", "special_tokens"),
     [
@@ -166,7 +156,8 @@ def test_blocks_hold_the_documents_with_their_separators_in_source_order(
 ) -> None:
     opened = _concat(zoo, kind, special_tokens=special_tokens)
     blocks = _build(opened, [texts], cuts=cuts, chunk=chunk)
-    assert _unpadded(blocks) == [token for document in _documents(opened, texts) for token in document]
+    tokens = blocks["input_ids"][np.arange(LENGTH) < blocks["num_tokens"][:, None]].tolist() if blocks else []
+    assert tokens == [token for document in _documents(opened, texts) for token in document]
     assert not blocks or (blocks["num_tokens"][:-1] == LENGTH).all()
 
 

@@ -64,7 +64,6 @@ def _rows(layout: str, texts: list[str]) -> Rows:
 
 
 def _documents(encoder: BatchEncoder, rows: Rows, layout: str) -> list[list[int]]:
-    """The tokens of each row alone, without padding."""
     documents = []
     for at in range(len(rows)):
         columns = encoding.laid_out(encoder, rows.take(np.array([at])))
@@ -104,8 +103,7 @@ def test_a_frame_is_put_around_documents_that_lack_it(engine: str, special_token
     expected = [[*before, *ids, *after] for ids in inner]
     if special_tokens == "none":
         expected = [[eos], [bos], [bos, eos], [eos, eos], []]
-    encoder = _encoder(engine, "concat", special_tokens)
-    columns = encoding.laid_out(encoder, _rows("concat", texts))
+    columns = encoding.laid_out(_encoder(engine, "concat", special_tokens), _rows("concat", texts))
     assert columns["input_ids"][0][: columns["num_tokens"][0]].tolist() == [id for ids in expected for id in ids]
 
 

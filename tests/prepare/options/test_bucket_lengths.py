@@ -14,7 +14,6 @@ from tfrecord_io.errors import ConfigError
 
 
 def positions(row_tokens: list[int], lengths: tuple[int, ...], weights: list[int]) -> int:
-    """Return the positions of all rows, each in the smallest length that holds it."""
     return sum(
         weight * min([length for length in lengths if length >= tokens] or [lengths[-1]])
         for tokens, weight in zip(row_tokens, weights, strict=True)

@@ -151,8 +151,7 @@ def test_these_options_decide_the_bytes_only_where_they_are_given() -> None:
         *("special_tokens", "stride", "system_column", "tags_column", "target_column", "target_length", "tools_column"),
         "words_column",
     ]
-    layout = LayoutConfig(name="concat", special_tokens="bos-eos")
-    decisive = _request(layout=layout).fingerprint_options()
+    decisive = _request(layout=LayoutConfig(name="concat", special_tokens="bos-eos")).fingerprint_options()
     assert decisive["special_tokens"] == "bos-eos"
 
 

@@ -90,8 +90,7 @@ def test_shards_of_small_blocks_are_within_a_tenth_of_the_target_wherever_equal_
 
 
 def test_without_shuffle_a_slice_keeps_the_order_asked_for() -> None:
-    blocks = Blocks(np.array([50, 0]), np.array([60, 10]), np.array([1.0, 1.0]))
-    plan = _plan(blocks, shard_bytes=1, shuffle=False)
+    plan = _plan(Blocks(np.array([50, 0]), np.array([60, 10]), np.array([1.0, 1.0])), shard_bytes=1, shuffle=False)
     assert _shards(plan) == [((50, 60),), ((0, 10),)]
 
 

@@ -90,7 +90,6 @@ def test_where_filters_leave_few_rows_more_are_read() -> None:
 
 
 def test_where_filters_leave_no_row_larger_and_larger_samples_are_read() -> None:
-    split = split_of(groups=7_500, share=0.001, functions="a filter")
-    every = list(choices(split))
+    every = list(choices(split_of(groups=7_500, share=0.001, functions="a filter")))
     assert num_sampled(every[0]) < num_sampled(every[1]) / 4
     assert [choice.whole for choice in every] == [False, False, True]

@@ -106,5 +106,4 @@ main()
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc lists the threads")
 def test_the_program_gives_libraries_no_threads_of_their_own(zoo: Zoo) -> None:
     command = [sys.executable, "-c", _THREADS, str(zoo.path("byte_bpe") / "tokenizer.json")]
-    ended = processes.run(command, check=True)
-    assert ended.stdout == "1\n"
+    assert processes.run(command, check=True).stdout == "1\n"

@@ -61,20 +61,17 @@ def test_text_of_rows_stays_text(tmp_path: Path) -> None:
         {"text": None, "label": evil},
         {"text": evil, "label": evil},
     ]
-    data = building.source(tmp_path / "data", train=rows)
-    root = built(data, label_column="label", max_error_rate=0.5)
+    root = built(building.source(tmp_path / "data", train=rows), label_column="label", max_error_rate=0.5)
     page = page_of(root, tmp_path)
     assert not re.search(r"<script|<img|\x1b|\u202e", page)
     assert "&lt;script&gt;" in page
 
 
 def test_half_of_the_rows_is_counted_by_length_and_advice_keeps_options_whole(tmp_path: Path) -> None:
-    lengths = [3, 3, 3, 54]
-    rows = [{"text": " ".join(["good"] * (length - 2))} for length in lengths]
+    rows = [{"text": " ".join(["good"] * (length - 2))} for length in [3, 3, 3, 54]]
     page = page_of(built(building.source(tmp_path / "data", train=rows), max_length=512), tmp_path)
     assert "Median: 3 tokens. Longest: 54 tokens." in page
-    bins = tables_of(page)["Rows by tokens"]
-    assert [row[:2] for row in bins if row[1] != "0"] == [["1-4", "3"], ["53-56", "1"]]
+    assert [row[:2] for row in tables_of(page)["Rows by tokens"] if row[1] != "0"] == [["1-4", "3"], ["53-56", "1"]]
     assert '<span class="option">--bucket-lengths</span> auto:4' in page
 
 
@@ -86,8 +83,7 @@ def test_the_shares_of_labels_are_told(tmp_path: Path) -> None:
 
 def test_rejected_rows_have_their_reason_and_an_example(tmp_path: Path) -> None:
     rows: list[dict[str, Any]] = [{"text": "fine"}, {"text": None}, {"text": "good"}]
-    root = built(building.source(tmp_path / "data", train=rows), max_error_rate=0.5)
-    tables = tables_of(page_of(root, tmp_path))
+    tables = tables_of(page_of(built(building.source(tmp_path / "data", train=rows), max_error_rate=0.5), tmp_path))
     assert ["rejected: text is null", "1", "33.3 %"] in tables["Rows read, from the manifest"]
     assert tables["Examples of rejected rows"] == [["text is null", "1", '{"text": null}']]
 

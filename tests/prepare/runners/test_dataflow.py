@@ -72,8 +72,7 @@ def launched(store: Gcs, tmp_path_factory: pytest.TempPathFactory) -> Any:
     bucket = store.bucket()
     with dataflow_service.running(dataflow_service.worker_in_new_environment(store, folder)) as service:
         environment = store.environment(HF_TOKEN=TOKEN, HF_HUB_OFFLINE="1", no_proxy="localhost,127.0.0.1")
-        command = building.program(*arguments(bucket, service))
-        ended = processes.run(command, env=environment)
+        ended = processes.run(building.program(*arguments(bucket, service)), env=environment)
     assert ended.returncode == 0, ended.stderr
     texts = {"out": ended.stdout, "err": ended.stderr, "request": service.requests[-1], "asked": service.asked}
     objects = {"staged": store.objects(bucket, "tmp/"), "made": store.objects(bucket, "out/")}
@@ -82,12 +81,9 @@ def launched(store: Gcs, tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @pytest.mark.slow
 class TestAFinishedJob:
-    """Of the launch above."""
-
     def test_its_dataset_is_the_one_of_a_local_build(self, launched: Any) -> None:
         assert launched.made == building.files(reviews())
-        digest = manifest.digest(building.read_manifest(reviews()))
-        assert json.loads(launched.out)["manifest_sha256"] == digest
+        assert json.loads(launched.out)["manifest_sha256"] == manifest.digest(building.read_manifest(reviews()))
 
     def test_workers_have_what_was_staged_and_no_tensorflow(self, launched: Any) -> None:
         assert "/environment/" in launched.report["code"]
@@ -168,8 +164,6 @@ def job_without_workers(request: Any) -> End:
 
 @pytest.mark.usefixtures("quick")
 class TestOtherEnds:
-    """Messages for jobs that fail, or end after the launcher."""
-
     @pytest.mark.slow
     def test_a_workers_error_arrives_as_cause_and_remedy(self, store: Gcs) -> None:
         error = RowsRejectedError("97 of 400 rows cannot be used", remedy="mend them")

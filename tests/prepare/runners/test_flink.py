@@ -19,7 +19,6 @@ CHANGES = {"layout": "concat", "shard_size": "10kB"}
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Flink, and a pool for its workers."""
     folder = tmp_path_factory.mktemp("flink")
     with flink.job_server(folder) as service, servers.worker_pool(folder) as pool:
         yield Cluster(service=service, pool=pool)

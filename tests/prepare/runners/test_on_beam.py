@@ -50,9 +50,7 @@ DIRECT = "--runner=DirectRunner"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "beam_args", [[DIRECT], ["--runner=direct", "--direct_running_mode=in_memory"], ["--job_name=x"]]
-)
+@pytest.mark.parametrize("beam_args", [["--runner=direct", "--direct_running_mode=in_memory"], ["--job_name=x"]])
 def test_a_direct_runner_makes_the_bytes_of_a_plain_build(tmp_path: Path, beam_args: list[str]) -> None:
     """With a relative output, which workers in another folder would not find."""
     outcome = build(os.path.relpath(tmp_path / "out"), *beam_args)
@@ -215,10 +213,6 @@ def test_runners_of_other_systems_get_options_that_beam_does_not_know() -> None:
 refused = seams.raising(OutputError("out/x: disk; full", remedy="free some; space"))
 
 
-def done_nothing(*_: Any, **__: Any) -> None:
-    """Simulate a commit on another machine with a separate disk."""
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("beam_args", [[], [DIRECT]])
 @pytest.mark.parametrize("place", ["write", "commit"])
@@ -320,7 +314,7 @@ def test_a_job_that_ends_in_another_state_than_done_is_an_error(state: str) -> N
 
 @pytest.mark.slow
 def test_a_job_that_is_done_without_a_manifest_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seams.put(monkeypatch, commit=done_nothing)
+    seams.put(monkeypatch, commit=lambda *_, **__: None)  # as on another machine with a separate disk
     outcome = build(tmp_path / "out", DIRECT)
     assert outcome.error[0].endswith("the job is done, but there is no manifest.json here")
     assert "gs://" in outcome.error[1]
@@ -351,6 +345,5 @@ class TestJobService:
         ("more", "seconds"), [([], 30 * 24 * 3600), (["--job_server_timeout=7"], 7), (["--job-server-timeout=7"], 7)]
     )
     def test_beams_limit_for_requests_does_not_end_a_long_job(self, more: list[str], seconds: int) -> None:
-        args = [*self.ARGS, "--job_endpoint=localhost:1", *more]
-        options = beam_options.parse(args)
+        options = beam_options.parse([*self.ARGS, "--job_endpoint=localhost:1", *more])
         assert options.view_as(PortableOptions).job_server_timeout == seconds

@@ -25,8 +25,6 @@ from tests.support import limits, seams, servers
 from tests.support.flink import check_same, reviews, written
 from tests.support.servers import Cluster
 
-# The launcher's sample does not have the row.
-FOUND_BY_A_SHARD = r"row \d+ of .*: too many tokens; --max-error-rate 0 allows no row that cannot be used"
 # Shards after which a build is at work.
 SOME = 3
 CHANGES = {"label_column": "label", "shard_size": "10kB", "workers": 1}
@@ -36,18 +34,6 @@ CHANGES = {"label_column": "label", "shard_size": "10kB", "workers": 1}
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with servers.cluster(tmp_path_factory.mktemp("cluster") / "servers") as started:
         yield started
-
-
-@pytest.fixture
-def small_sample(monkeypatch: pytest.MonkeyPatch) -> None:
-    seams.put(monkeypatch, sample_rows=16)
-
-
-def only_shards_find(folder: Path) -> tuple[Path, list[object]]:
-    """The source, and the options of a build into `folder`/out that ends with FOUND_BY_A_SHARD."""
-    rows: list[dict[str, object]] = [{"text": "word " * (50 if row == 199 else 5)} for row in range(200)]
-    data = written(folder / "train.parquet", rows)
-    return data, building.options(folder / "out", truncation="do_not_truncate", no_shuffle=True, shard_size="2kB")
 
 
 @pytest.mark.slow
@@ -89,10 +75,6 @@ def end_of_launcher(
     return Outcome(status=process.returncode, out=out, err=err)
 
 
-def kept(output: Path) -> int:
-    return len(list(output.glob(".prep/*/train/receipt-*")))
-
-
 def build_until(at_work: Callable[[], object], dataset: Path, output: Path, *beam_args: str) -> Outcome:
     """Runs a build with one worker in this process. Calls `at_work` once it is. Fails if the build takes long then."""
     over = threading.Event()
@@ -100,7 +82,7 @@ def build_until(at_work: Callable[[], object], dataset: Path, output: Path, *bea
 
     def watch() -> None:
         while not over.wait(0.02):
-            if kept(output) >= SOME:
+            if len(list(output.glob(".prep/*/train/receipt-*"))) >= SOME:
                 at_work()
                 called.append(True)
                 return
@@ -147,10 +129,14 @@ def test_an_interrupt_ends_a_portable_launcher_at_once(tmp_path: Path, large: Pa
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("small_sample")
-def test_an_error_in_a_portable_worker_ends_in_its_cause_and_remedy(tmp_path: Path, cluster: Cluster) -> None:
-    data, options = only_shards_find(tmp_path)
+def test_an_error_in_a_portable_worker_ends_in_its_cause_and_remedy(
+    tmp_path: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seams.put(monkeypatch, sample_rows=16)  # without the long row
+    data = written(tmp_path / "data.parquet", [{"text": "word " * (50 if row == 199 else 5)} for row in range(200)])
+    changes = {"truncation": "do_not_truncate", "no_shuffle": True, "shard_size": "2kB"}
+    options = building.options(tmp_path / "out", **changes)
     cause, remedy = building.command("build", data, *options, "--", *cluster.beam_args).error
-    assert re.fullmatch(FOUND_BY_A_SHARD, cause)
+    assert re.fullmatch(r"row \d+ of .*: too many tokens; --max-error-rate 0 allows no row that cannot be used", cause)
     assert remedy.startswith("give a larger --max-length, or allow a share of them")
     assert not (tmp_path / "out" / "manifest.json").exists()

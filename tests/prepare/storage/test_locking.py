@@ -34,7 +34,6 @@ def hold(root: object) -> None:
 
 
 def holder(root: Path) -> subprocess.Popen[str]:
-    """A process that holds the lock until it is killed."""
     command = [sys.executable, "-c", HOLDER, str(root)]
     process = subprocess.Popen(
         command, env=building.environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

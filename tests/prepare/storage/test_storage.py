@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import fsspec
@@ -31,10 +30,6 @@ def root(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 def broken(chunk: bytes, error: type[BaseException] = ArithmeticError) -> Iterator[bytes]:
     yield chunk
     raise error("while making the second chunk")
-
-
-def failing_write(number: int) -> Any:
-    return mock.patch.object(os, "fsync", side_effect=OSError(number, os.strerror(number)))
 
 
 @pytest.mark.parametrize("parts", [("a", "b.json"), ("b",), ()])
@@ -160,7 +155,8 @@ def test_writers_of_one_file_do_not_disturb_each_other(tmp_path: Path) -> None:
 )
 def test_what_a_disk_refuses_is_explained(tmp_path: Path, number: int, cause: str, remedy: str) -> None:
     path = tmp_path / "file"
-    with failing_write(number), pytest.raises(OutputError) as caught:
+    failing = mock.patch.object(os, "fsync", side_effect=OSError(number, os.strerror(number)))
+    with failing, pytest.raises(OutputError) as caught:
         storage.write_bytes(str(path), b"x")
     assert caught.value.cause.startswith(f"{path}: cannot be written: ")
     assert cause.lower() in caught.value.cause.lower()

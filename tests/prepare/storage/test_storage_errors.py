@@ -96,8 +96,7 @@ def test_a_person_is_no_service_account_and_readers_need_less() -> None:
 def test_no_message_and_no_traceback_shows_what_grants_access(secret: str) -> None:
     address = f"https://storage.example/upload/b/bucket/o?uploadType=resumable&{secret}"
     for text in (address, f"lost: {secret}"):
-        error = explained(RuntimeError(text))
-        shown = "".join(traceback.format_exception(error))
+        shown = "".join(traceback.format_exception(explained(RuntimeError(text))))
         assert "hush" not in shown
         assert "gs://bucket/out/file" in shown
 

@@ -113,8 +113,7 @@ def test_an_edit_of_the_files(
 
 @pytest.mark.parametrize("kind", ["byte_bpe", "byte_bpe_bos"])
 def test_a_space_before_each_word(zoo: Zoo, tmp_path: Path, kind: str) -> None:
-    tokenizer = zoo.tokenizer(kind)
-    own = tokenizer([" It", " isn't", " 3.5"], add_special_tokens=False)["input_ids"]
+    own = zoo.tokenizer(kind)([" It", " isn't", " 3.5"], add_special_tokens=False)["input_ids"]
     columns = ColumnPlan(texts=(), nested={"words": "words", "tags": "tags"}, tags=LabelPlan(column="tags", kind="int"))
     (note,) = encoding.open_encoder(
         encoding.tokenizer(zoo, kind), LayoutConfig(name="tokens", max_length=8), columns

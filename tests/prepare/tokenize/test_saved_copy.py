@@ -108,24 +108,18 @@ def test_another_kind_of_object_is_refused(zoo: Zoo, other: Any, monkeypatch: py
         tokenization.resolve(TokenizerConfig(name=str(zoo.path("byte_bpe"))))
 
 
-def _ignored(zoo: Zoo, folder: Path) -> Path:
-    """A folder with GPT-2's class, which ignores the pre-tokenizer of tokenizer.json."""
-    tokenizer = zoo.tokenizer("byte_bpe")
-    tokenizer.backend_tokenizer.pre_tokenizer = BYTES
-    tokenizer.save_pretrained(folder)
-    _put(folder, "tokenizer_config.json", tokenizer_class="GPT2Tokenizer")
-    return folder
-
-
-def _put(folder: Path, file: str, **values: Any) -> None:
-    path = folder / file
-    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | values), encoding="utf-8")
+def _name_class(folder: Path, name: str) -> None:
+    path = folder / "tokenizer_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "tokenizer_class": name}))
 
 
 def test_a_file_that_its_class_ignores_is_warned_of_and_both_remedies_hold(
     zoo: Zoo, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    folder = _ignored(zoo, tmp_path / "one")
+    folder, tokenizer = tmp_path / "one", zoo.tokenizer("byte_bpe")
+    tokenizer.backend_tokenizer.pre_tokenizer = BYTES
+    tokenizer.save_pretrained(folder)
+    _name_class(folder, "GPT2Tokenizer")  # ignores the pre-tokenizer of tokenizer.json
     of_file = PreTrainedTokenizerFast.from_pretrained(folder)(TEXTS)["input_ids"]
     resolved, files = tokenization.resolve(TokenizerConfig(name=str(folder)))
     assert "GPT2Tokenizer, ignores parts of its tokenizer.json" in caplog.text
@@ -134,7 +128,7 @@ def test_a_file_that_its_class_ignores_is_warned_of_and_both_remedies_hold(
     saved_copy.write(files, str(tmp_path / "out"))
     assert PreTrainedTokenizerFast(tokenizer_file=str(tmp_path / "out/tokenizer.json"))(TEXTS)["input_ids"] == shards
     caplog.clear()
-    _put(folder, "tokenizer_config.json", tokenizer_class="PreTrainedTokenizerFast")
+    _name_class(folder, "PreTrainedTokenizerFast")
     assert tokenization.resolve(TokenizerConfig(name=str(folder)))[0](TEXTS)["input_ids"] == of_file
     assert "ignores parts" not in caplog.text
 

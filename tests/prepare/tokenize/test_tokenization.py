@@ -72,23 +72,16 @@ def test_no_saved_file_is_written_beside_the_folder() -> None:
         saved_copy.load({"additional_chat_templates/../../x": b""})
 
 
-def _into_the_hub_cache(folder: Path, *, repository: str) -> None:
-    """Puts a folder where the Hub's client looks for a repository's files before it asks the network."""
-    owner, _, name = repository.partition("/")
-    cached = Path(os.environ["HF_HUB_CACHE"], f"models--{owner}--{name}")
-    revision = "0123456789abcdef" * 2 + "01234567"
-    (cached / "refs").mkdir(parents=True)
-    (cached / "refs" / "main").write_text(revision)
-    shutil.copytree(folder, cached / "snapshots" / revision)
-    # A model's repository has one, and it is asked for first.
-    (cached / "snapshots" / revision / "config.json").write_text(json.dumps({"model_type": "bert"}))
-
-
 def test_the_files_of_a_tokenizer_of_the_hub_are_those_of_the_folder_and_hold_no_token(
     zoo: Zoo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_thisIsSecret")
-    _into_the_hub_cache(zoo.path("wordpiece_uncased"), repository="tests/same-files")
+    cached, revision = Path(os.environ["HF_HUB_CACHE"], "models--tests--same-files"), "0123456789abcdef0123" * 2
+    shutil.copytree(zoo.path("wordpiece_uncased"), cached / "snapshots" / revision)
+    (cached / "refs").mkdir()
+    (cached / "refs" / "main").write_text(revision)
+    # A model's repository has one, and it is asked for first.
+    (cached / "snapshots" / revision / "config.json").write_text(json.dumps({"model_type": "bert"}))
     from_hub, files = _resolve("tests/same-files")
     assert from_hub(["a b"])["input_ids"] == zoo.tokenizer("wordpiece_uncased")(["a b"])["input_ids"]
     assert files == _resolve(zoo.path("wordpiece_uncased"))[1]
@@ -187,11 +180,8 @@ def test_the_generic_class_is_chosen_where_the_folder_soundly_names_it(
 @pytest.mark.slow
 def test_loading_a_generic_tokenizer_does_not_import_the_models(zoo: Zoo) -> None:
     code = (
-        "import sys\n"
-        "from pipelines.prepare.options.config import TokenizerConfig\n"
-        "from pipelines.prepare.tokenize import tokenization\n"
-        "config = TokenizerConfig(name=sys.argv[1])\n"
-        "tokenization.resolve(config)\n"
+        "import sys\nfrom pipelines.prepare.options.config import TokenizerConfig\n"
+        "from pipelines.prepare.tokenize import tokenization\ntokenization.resolve(TokenizerConfig(name=sys.argv[1]))\n"
         "print('transformers.models' in sys.modules)\n"
     )
     command = [sys.executable, "-c", code, str(zoo.path("wordpiece_cased"))]

@@ -14,9 +14,6 @@ parts           takes contents that are lists of parts
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer, models
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
-
 from pipelines.prepare.tokenize.chat.program import Settings
 from pipelines.prepare.tokenize.chat.renderer import ChatTemplate
 from tests.support.tokenizers_zoo import Zoo
@@ -125,6 +122,8 @@ TEMPLATES = {
 
 def chat_tokenizer(zoo: Zoo, folder: Path, *, template: str, kind: str = "byte_bpe") -> Path:
     """A folder with a tokenizer of the zoo that has `SPECIAL` tokens and a template (its name here, or its text)."""
+    from transformers import AutoTokenizer
+
     tokenizer: Any = AutoTokenizer.from_pretrained(zoo.path(kind))
     tokenizer.add_special_tokens({"additional_special_tokens": SPECIAL}, replace_extra_special_tokens=False)
     tokenizer.chat_template = TEMPLATES.get(template, template)
@@ -136,6 +135,9 @@ def chat_tokenizer(zoo: Zoo, folder: Path, *, template: str, kind: str = "byte_b
 
 def tokenizer_of(template: str, **tokens: str) -> Any:
     """A tokenizer without a vocabulary."""
+    from tokenizers import Tokenizer, models
+    from transformers import PreTrainedTokenizerFast
+
     tokenizer: Any = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE()), **tokens)
     tokenizer.chat_template = template
     return tokenizer

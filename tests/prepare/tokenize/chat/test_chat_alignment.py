@@ -5,7 +5,7 @@ import functools
 import itertools
 import json
 import operator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +17,7 @@ from transformers import AutoTokenizer
 
 from pipelines.prepare.tokenize.chat.alignment import Aligner
 from pipelines.prepare.tokenize.chat.template import Texts
-from pipelines.prepare.tokenize.ragged import RaggedTokens, from_lists
+from pipelines.prepare.tokenize.ragged import from_lists
 from tests.prepare.tokenize.chat.chat_templates import chat_tokenizer
 from tests.support.tokenizers_zoo import Zoo
 
@@ -38,20 +38,15 @@ class Rendering(NamedTuple):
 
 
 @functools.cache
-def folder_of(zoo: Zoo, kind: str) -> Any:
-    return chat_tokenizer(zoo, zoo.path(kind).with_name(f"{kind}-aligned"), template="chatml", kind=kind)
-
-
-def opened(zoo: Zoo, kind: str) -> tuple[Aligner, Tokenizer]:
+def aligners(zoo: Zoo, kind: str) -> tuple[Aligner, Tokenizer]:
     """The aligner under test, and the Rust tokenizer, which reports token offsets itself."""
-    folder = folder_of(zoo, kind)
+    folder = chat_tokenizer(zoo, zoo.path(kind).with_name(f"{kind}-aligned"), template="chatml", kind=kind)
     content = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
     backend = Tokenizer.from_str(json.dumps({**content, "post_processor": None, "truncation": None, "padding": None}))
     return Aligner(AutoTokenizer.from_pretrained(folder), dtype=DTYPE), backend
 
 
 def rendering_of(parts: list[tuple[str, bool]]) -> Rendering:
-    """Return a text of learned and other pieces."""
     text, spans = "", []
     for is_learned, group in itertools.groupby(parts, key=operator.itemgetter(1)):
         start, text = len(text), text + "".join(piece for piece, _ in group)
@@ -61,7 +56,6 @@ def rendering_of(parts: list[tuple[str, bool]]) -> Rendering:
 
 
 def texts_of(renderings: list[Rendering]) -> Texts:
-    """The texts, with spans in bytes."""
     places = [
         [len(rendering.text[:edge].encode()) for span in rendering.spans for edge in span] for rendering in renderings
     ]
@@ -70,7 +64,6 @@ def texts_of(renderings: list[Rendering]) -> Texts:
 
 
 def expected(backend: Tokenizer, rendering: Rendering) -> tuple[list[int], list[int]]:
-    """Tokens and mask, one character after the other."""
     learned = {place for start, stop in rendering.spans for place in range(start, stop)}
     encoding = backend.encode(rendering.text, add_special_tokens=False)
     return encoding.ids, [
@@ -92,22 +85,13 @@ def test_the_mask_is_that_of_the_places_that_the_tokenizer_reports(
     assert mask.tolist() == [bit for _, learned in wanted for bit in learned]
 
 
-aligners = functools.cache(opened)
-
-
-def aligned(zoo: Zoo, kind: str, ids: list[int], rendering: Rendering) -> tuple[RaggedTokens, list[int]]:
-    runs, mask = aligners(zoo, kind)[0].align(from_lists([ids], dtype=DTYPE), texts_of([rendering]))
-    return runs, mask.tolist()
-
-
 def test_tokens_that_are_not_the_text_s_are_not_taken_for_its_own(zoo: Zoo) -> None:
-    backend = aligners(zoo, "byte_bpe")[1]
+    aligner, backend = aligners(zoo, "byte_bpe")
     rendering = Rendering("hello there", [(6, 11)])
     ids, mask = expected(backend, rendering)
     for wrong in (backend.encode("hello thera").ids, ids[:-1], [*ids, ids[-1]], [*ids[:-1], 10**6], []):
-        runs, ours = aligned(zoo, "byte_bpe", wrong, rendering)
-        assert runs.ids.tolist() == ids
-        assert ours == mask
+        runs, ours = aligner.align(from_lists([wrong], dtype=DTYPE), texts_of([rendering]))
+        assert (runs.ids.tolist(), ours.tolist()) == (ids, mask)
 
 
 def test_what_can_be_walked_is_not_tokenized_again(zoo: Zoo) -> None:

@@ -128,8 +128,7 @@ def as_marked(name: str, messages: list[Message]) -> list[str]:
 @pytest.mark.parametrize("name", MARKED)
 def test_answers_are_found_where_an_author_would_mark_them(name: str, conversation: str) -> None:
     messages = CONVERSATIONS[conversation]
-    source = MARKED[name].replace("«", "").replace("»", "")
-    assert learned(source, messages) == [as_marked(name, messages)]
+    assert learned(MARKED[name].replace("«", "").replace("»", ""), messages) == [as_marked(name, messages)]
 
 
 def test_all_last_or_each_answer_is_learned() -> None:

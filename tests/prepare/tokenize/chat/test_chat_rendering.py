@@ -182,8 +182,7 @@ def test_nothing_is_chosen_by_chance() -> None:
 @NEWEST
 def test_values_that_json_has_no_type_for_are_shown_as_in_transformers() -> None:
     odd = {"at": datetime.date(2024, 7, 26), "by": b"x", "of": decimal.Decimal("1.5"), "in": [datetime.time(1)]}
-    column = pa.array([[{**MESSAGES[0], "odd": odd}, {**MESSAGES[1], "odd": None}]])
-    (messages,) = objects_of(column)
+    (messages,) = objects_of(pa.array([[{**MESSAGES[0], "odd": odd}, {**MESSAGES[1], "odd": None}]]))
     template = marked("{{ messages | tojson }}")
     expected = tokenizer(template).apply_chat_template(messages, tokenize=False)
     assert text(template, messages) == expected

@@ -54,7 +54,6 @@ def as_parts(pieces: Pieces, name: str) -> Message:
 
 
 def as_details(pieces: Pieces) -> Message:
-    """The answer as a text, with offsets."""
     ends = list(itertools.accumulate(len(text) for text, _ in pieces))
     details = [
         {"begin_offset": end - len(text), "end_offset": end - 1, "train": is_learned}

@@ -30,6 +30,7 @@ MARKED = (
     "{% else %}{{ m.content }}<|im_end|>{% endif %}{{ '\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
+COLUMNS = ColumnPlan(texts=(), nested={"messages": "messages"})
 PLAIN = MARKED.replace("{% generation %}", "").replace("{% endgeneration %}", "")
 
 
@@ -41,9 +42,7 @@ def tokenizer(zoo: Zoo, folder: Path, source: str, *, joined: bool = False) -> A
 
 
 def masked(tokenizer: Any, rows: list[list[Message]], **options: Any) -> tuple[list[list[int]], list[list[int]]]:
-    """Return the ids and the loss mask of each conversation."""
-    layout = LayoutConfig(name="chat", max_length=100_000, **options)
-    encoder = encoding.open_encoder(tokenizer, layout, ColumnPlan(texts=(), nested={"messages": "messages"}))
+    encoder = encoding.open_encoder(tokenizer, LayoutConfig(name="chat", max_length=100_000, **options), COLUMNS)
     made = encoder.encode(Rows(texts=(), arrays={}, nested={"messages": pa.array(rows)}))
     assert set(made.reasons) == {""}, made.details
     ids, mask = made.ragged["input_ids"], made.ragged["loss_mask"]
@@ -159,8 +158,7 @@ def test_a_template_without_such_a_part_is_named_before_the_build(
     zoo: Zoo, tmp_path: Path, source: str, learn_not: Any, note: str | None
 ) -> None:
     layout = LayoutConfig(name="chat", max_length=64, learn_not=learn_not)
-    columns = ColumnPlan(texts=(), nested={"messages": "messages"})
-    notes = encoding.open_encoder(tokenizer(zoo, tmp_path, source), layout, columns).notes
+    notes = encoding.open_encoder(tokenizer(zoo, tmp_path, source), layout, COLUMNS).notes
     named = [line for line in notes if line.startswith(f"--learn-not {learn_not}: this chat template ")]
     assert len(named) == (note is not None)
     assert note is None or note in named[0]
@@ -172,8 +170,7 @@ def test_whole_turns_with_a_template_that_marks_answers_give_a_note(
 ) -> None:
     marked = tokenizer(zoo, tmp_path / "tokenizer", template.replace("THOUGHT", ""))
     layout = LayoutConfig(name="chat", max_length=64, learn_whole_turns=True)
-    columns = ColumnPlan(texts=(), nested={"messages": "messages"})
-    notes = encoding.open_encoder(marked, layout, columns).notes
+    notes = encoding.open_encoder(marked, layout, COLUMNS).notes
     assert any(note.startswith("--learn-whole-turns has no effect") for note in notes) == is_noted
 
 

@@ -33,8 +33,6 @@ def plain(content: str, **flags: bool) -> AddedToken:
 
 
 class TestFastokens:
-    """Byte-level BPE."""
-
     @pytest.mark.parametrize(
         ("added", "text"),
         [
@@ -77,8 +75,6 @@ class TestFastokens:
 
 
 class TestGigatoken:
-    """SentencePiece's BPE."""
-
     @pytest.mark.parametrize(
         ("pieces", "merges"),
         [
@@ -96,8 +92,7 @@ class TestGigatoken:
     @pytest.mark.parametrize(("byte", "character", "served"), [(9, "\t", True), (9, "", False), (0xC3, "é", False)])
     def test_a_vocabulary_without_a_byte(self, byte: int, character: str, served: bool) -> None:
         state = json.loads(sentencepiece([character or "x", "\t\t"]).to_str())
-        number = state["model"]["vocab"].pop(f"<0x{byte:02X}>")
-        state["model"]["vocab"]["filled"] = number
+        state["model"]["vocab"]["filled"] = state["model"]["vocab"].pop(f"<0x{byte:02X}>")
         tokenizer = wrapped(Tokenizer.from_str(json.dumps(state)))
         if served:
             check("gigatoken", tokenizer, ["\t", "a\tb", "\t\t", " \t\n", "<0x09>", "é\u0009中", *BYTES])
@@ -119,8 +114,6 @@ class TestGigatoken:
 
 
 class TestUnigram:
-    """SentencePiece's Unigram."""
-
     @pytest.mark.parametrize(
         "pre_tokenizer",
         [
@@ -170,8 +163,6 @@ class TestUnigram:
 
 
 class TestWordPiece:
-    """BERT's."""
-
     @pytest.mark.parametrize(
         ("change", "cause"),
         [

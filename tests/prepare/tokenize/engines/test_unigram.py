@@ -35,7 +35,6 @@ LETTERS = (
 
 
 def left_to_the_reference(engine: Engine, given_texts: list[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return the texts that the engine passes to the reference."""
     left: list[str] = []
     put_into = HuggingFaceEngine.put_into
 
@@ -140,8 +139,7 @@ class TestPaths:
     ) -> None:
         state = state_of(zoo)
         vocabulary = [["<unk>", 0.0], *([piece, score] for piece, score in pieces.items())]
-        model = {**state["model"], "vocab": vocabulary, "unk_id": 0}
-        state = {**state, "added_tokens": [], "model": model}
+        state = {**state, "added_tokens": [], "model": {**state["model"], "vocab": vocabulary, "unk_id": 0}}
         tokenizer = altered(state, normalizer=None, pre_tokenizer=metaspace(), byte_fallback=byte_fallback)
         check("unigram", tokenizer, given_texts)
 
