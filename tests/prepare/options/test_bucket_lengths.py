@@ -56,13 +56,13 @@ def test_a_row_gets_the_smallest_length_that_holds_it_or_the_largest() -> None:
     assert length_index((4, 8, 16), np.array([0, 1, 4, 5, 8, 9, 16, 17, 900])).tolist() == [0, 0, 0, 1, 1, 2, 2, 2, 2]
 
 
-@pytest.mark.parametrize("given_lengths", ["8,16,40", " 8, 16 ,40", (8, 16, 40), [8, 16, 40]])
-def test_lengths_come_as_text_or_as_numbers(given_lengths: Any) -> None:
-    assert parse(given_lengths, max_length=None) == parse(given_lengths, max_length=40) == (8, 16, 40)
+@pytest.mark.parametrize("lengths", ["8,16,40", " 8, 16 ,40", (8, 16, 40), [8, 16, 40]])
+def test_lengths_come_as_text_or_as_numbers(lengths: Any) -> None:
+    assert parse(lengths, max_length=None) == parse(lengths, max_length=40) == (8, 16, 40)
 
 
 @pytest.mark.parametrize(
-    ("given_lengths", "message"),
+    ("lengths", "message"),
     [
         *(("", "commas"), ("8,,16", "commas"), ("8;16", "commas"), ("8,x", "commas"), ("auto", "commas")),
         *(("16,8", "ascend"), ("8,8", "ascend"), ("0,8", "ascend"), (",".join("123456789"), "1 to 8")),
@@ -70,9 +70,9 @@ def test_lengths_come_as_text_or_as_numbers(given_lengths: Any) -> None:
         ("8,16", "--max-length 32, expected the largest length to be 32"),
     ],
 )
-def test_what_are_no_lengths_says_how_to_write_them(given_lengths: str, message: str) -> None:
+def test_what_are_no_lengths_says_how_to_write_them(lengths: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        LayoutConfig(bucket_lengths=given_lengths, max_length=32)
+        LayoutConfig(bucket_lengths=lengths, max_length=32)
 
 
 def test_the_largest_length_is_the_maximal_one() -> None:

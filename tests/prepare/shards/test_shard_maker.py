@@ -60,8 +60,8 @@ def test_small_pieces_are_one_batch_and_large_ones_several() -> None:
     assert [numbers.tolist() for numbers, _ in batches] == [[10, 11, 12, 2], [40], [50], [60], [90], [70, 71], [72, 73]]
     assert [batch.num_rows for _, batch in batches] == [4, 1, 1, 1, 1, 2, 2]
     rows = [piece(first, *[0] * count) for first, count in [(0, 3000), (3000, 1000), (9000, 1), (9500, 4000)]]
-    found_rows = shard_writer.batches(job, "train", rows, num_bytes=20)  # type: ignore[arg-type]
-    assert [len(numbers) for numbers, _ in found_rows] == [4000, 1, 4000], "texts may be short, and kept columns long"
+    large = shard_writer.batches(job, "train", rows, num_bytes=20)  # type: ignore[arg-type]
+    assert [len(numbers) for numbers, _ in large] == [4000, 1, 4000], "texts may be short, and kept columns long"
     lengths = dict(zip([10, 11, 12, 2], batches[0][1]["text"].to_pylist(), strict=True))
     assert {row: len(text) for row, text in lengths.items()} == {10: 5, 11: 5, 12: 5, 2: 5}
 

@@ -83,7 +83,7 @@ def test_never_two_at_once_however_many_try(tmp_path: Path) -> None:
 
     def work() -> None:
         nonlocal inside, most, entered
-        for _ in range(200):
+        for _ in range(100):
             with contextlib.suppress(OutputError), locked(str(tmp_path / "out")):
                 with count:
                     inside, entered = inside + 1, entered + 1

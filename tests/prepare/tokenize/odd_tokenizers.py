@@ -59,8 +59,8 @@ def state_of(zoo: Zoo, kind: str = "unigram") -> dict[str, Any]:
 def altered_kind(zoo: Zoo, kind: str = "t5 converted", **options: Any) -> Any:
     """A Unigram of that kind; with byte fallback, so that any other normalized text gives other ids."""
     normalizer, pre_tokenizer = NORMALIZERS[kind]
-    given_options = {"normalizer": normalizer, "pre_tokenizer": pre_tokenizer, "byte_fallback": True, **options}
-    return altered(state_of(zoo), **given_options)
+    parts = {"normalizer": normalizer, "pre_tokenizer": pre_tokenizer, "byte_fallback": True, **options}
+    return altered(state_of(zoo), **parts)
 
 
 def bert(zoo: Zoo, *, added: list[AddedToken] | None = None, **parts: dict[str, Any] | None) -> Any:

@@ -71,11 +71,11 @@ def test_an_engine_gives_the_ids_and_the_rows_of_the_tokenizer(name: str, kind: 
 
 @pytest.mark.parametrize(("name", "kind"), EACH)
 @settings(max_examples=30)
-@given(given_texts=st.lists(any_text, max_size=20))
-def test_any_texts_get_the_ids_of_the_tokenizer(name: str, kind: str, given_texts: list[str]) -> None:
+@given(samples=st.lists(any_text, max_size=20))
+def test_any_texts_get_the_ids_of_the_tokenizer(name: str, kind: str, samples: list[str]) -> None:
     engine, reference = pair_of(name, kind)
-    column = pa.array(given_texts, pa.string())
-    assert_same(engine.encode(column), reference.encode(column), given_texts)
+    column = pa.array(samples, pa.string())
+    assert_same(engine.encode(column), reference.encode(column), samples)
 
 
 @pytest.mark.parametrize(("name", "kind"), EACH)
@@ -157,8 +157,8 @@ def test_engines_that_travel_to_another_process_give_the_same_ids() -> None:
     code = "import pickle, sys; engines, texts = pickle.load(sys.stdin.buffer)\n"
     code += "runs = [each.encode(texts) for each in engines]; assert 'transformers' not in sys.modules\n"
     code += "sys.stdout.buffer.write(pickle.dumps(runs))"
-    given_input = pickle.dumps((engines, texts_of_all_scripts))
-    answer = subprocess.run([sys.executable, "-c", code], input=given_input, capture_output=True)
+    sent = pickle.dumps((engines, texts_of_all_scripts))
+    answer = subprocess.run([sys.executable, "-c", code], input=sent, capture_output=True)
     for engine, runs in zip(engines, pickle.loads(answer.stdout), strict=True):
         assert_same(runs, engine.encode(texts_of_all_scripts), list(BATTERY))
 

@@ -34,7 +34,7 @@ LETTERS = (
 )
 
 
-def left_to_the_reference(engine: Engine, given_texts: list[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def left_to_the_reference(engine: Engine, samples: list[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
     left: list[str] = []
     put_into = HuggingFaceEngine.put_into
 
@@ -43,7 +43,7 @@ def left_to_the_reference(engine: Engine, given_texts: list[str], monkeypatch: p
         return put_into(self, runs, column, indices)
 
     monkeypatch.setattr(HuggingFaceEngine, "put_into", watched)
-    engine.encode(pa.array(given_texts, pa.string()))
+    engine.encode(pa.array(samples, pa.string()))
     return left
 
 
@@ -107,9 +107,9 @@ def test_more_ids_than_bytes(zoo: Zoo) -> None:
 @pytest.mark.slow
 def test_more_words_than_can_be_remembered_change_nothing(zoo: Zoo) -> None:
     words = [np.base_repr(number, 36) for number in range(MEMORY_WORDS // 4)]
-    given_texts = [" ".join(words[start::50]) for start in range(50)]
-    engine = check("unigram", altered_kind(zoo, "t5"), given_texts)
-    assert len(engine.encode(pa.array(given_texts)).ids) > 2 * len(words)
+    samples = [" ".join(words[start::50]) for start in range(50)]
+    engine = check("unigram", altered_kind(zoo, "t5"), samples)
+    assert len(engine.encode(pa.array(samples)).ids) > 2 * len(words)
 
 
 def test_tables_of_any_rules_are_followed(zoo: Zoo) -> None:
@@ -118,9 +118,9 @@ def test_tables_of_any_rules_are_followed(zoo: Zoo) -> None:
     rules |= {"ß": "s s", "\t": "\u2581"}
     step = {"type": "Precompiled", "precompiled_charsmap": charsmap(rules)}
     rng = random.Random(0)
-    given_texts = ["".join(rng.choice([*rules, " ", "h", "c", "\u0301"]) for _ in range(7)) for _ in range(2_000)]
+    samples = ["".join(rng.choice([*rules, " ", "h", "c", "\u0301"]) for _ in range(7)) for _ in range(2_000)]
     for pre_tokenizer in (metaspace(), white_split()):
-        check("unigram", altered_kind(zoo, normalizer=step, pre_tokenizer=pre_tokenizer), given_texts)
+        check("unigram", altered_kind(zoo, normalizer=step, pre_tokenizer=pre_tokenizer), samples)
 
 
 class TestPaths:
@@ -135,13 +135,13 @@ class TestPaths:
         st.booleans(),
     )
     def test_of_any_vocabulary(
-        self, zoo: Zoo, pieces: dict[str, float], given_texts: list[str], byte_fallback: bool
+        self, zoo: Zoo, pieces: dict[str, float], samples: list[str], byte_fallback: bool
     ) -> None:
         state = state_of(zoo)
         vocabulary = [["<unk>", 0.0], *([piece, score] for piece, score in pieces.items())]
         state = {**state, "added_tokens": [], "model": {**state["model"], "vocab": vocabulary, "unk_id": 0}}
         tokenizer = altered(state, normalizer=None, pre_tokenizer=metaspace(), byte_fallback=byte_fallback)
-        check("unigram", tokenizer, given_texts)
+        check("unigram", tokenizer, samples)
 
     def test_of_two_paths_with_one_score_the_same_is_taken_and_what_is_unknown_costs_10(self, zoo: Zoo) -> None:
         """`ab` and `a`, `b` have equal scores; `aé` scores less than `a` plus the worst score, and `é` is unknown."""

@@ -66,10 +66,10 @@ def test_any_prefix_of_inner_pieces(zoo: Zoo, prefix: str) -> None:
     st.sets(st.text(alphabet="abé中\U0001f600", min_size=1, max_size=7), max_size=30),
     st.lists(st.text(alphabet="abé中\U0001f600 ", max_size=40), min_size=1),
 )
-def test_any_vocabulary(zoo: Zoo, pieces: set[str], given_texts: list[str]) -> None:
+def test_any_vocabulary(zoo: Zoo, pieces: set[str], samples: list[str]) -> None:
     entries = ["[UNK]", *sorted(pieces), *(f"##{piece}" for piece in sorted(pieces)), "##", ""]
     vocab = {entry: 3 * index for index, entry in enumerate(entries)}
-    check("wordpiece", bert(zoo, model={"vocab": vocab}, normalizer=BARE), given_texts)
+    check("wordpiece", bert(zoo, model={"vocab": vocab}, normalizer=BARE), samples)
 
 
 @pytest.mark.slow
@@ -82,8 +82,8 @@ def test_a_large_vocabulary_in_which_every_byte_begins_and_goes_on(zoo: Zoo) -> 
 
 def test_more_words_than_can_be_remembered_change_nothing(zoo: Zoo) -> None:
     words = [np.base_repr(number, 36) for number in range(MEMORY_WORDS)]
-    given_texts = [" ".join(words[start::50]) for start in range(50)]
-    engine = check("wordpiece", bert(zoo, model={"continuing_subword_prefix": ""}), given_texts)
+    samples = [" ".join(words[start::50]) for start in range(50)]
+    engine = check("wordpiece", bert(zoo, model={"continuing_subword_prefix": ""}), samples)
     assert len(engine.encode(pa.array(words)).ids) >= len(words)
 
 
