@@ -2,6 +2,7 @@
 
 import functools
 import json
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -125,25 +126,14 @@ class TestEveryStyle:
                 assert back == (normalizer.normalize_str(text) if normalizer else text)
 
 
-# Runs `prep-tfrecords` with each of several lists of words.
-COMMANDS = """
-import json, sys
-from tests import building
-for words in json.loads(sys.argv[1]):
-    assert building.command(*words).status == 0
-"""
-
-
 @pytest.mark.slow
 def test_neither_threads_nor_another_process_change_a_byte(tmp_path: Path) -> None:
     combinations = [("wordpiece", "bert"), ("byte-bpe", "gpt2"), ("bpe", "llama")]
-    options = ["--vocab-size", "800", "--workers", "1"]
-    words = [
-        ["tokenizer", TRAIN, "--output", f"{tmp_path}/{kind}-{style}", "--kind", kind, "--style", style, *options]
-        for kind, style in combinations
-    ]
-    command = [sys.executable, "-c", COMMANDS, json.dumps(words)]
-    subprocess.run(command, check=True, env={**building.environment(), "PYTHONHASHSEED": "7"})
+    requests = [request(tmp_path / f"{kind}-{style}", kind, style, workers=1) for kind, style in combinations]
+    code = "import pickle, sys; from pipelines.prepare.launch import tokenizer_launcher\n"
+    code += "for request in pickle.load(sys.stdin.buffer): tokenizer_launcher.train_tokenizer(request)"
+    environment = {**building.environment(), "PYTHONHASHSEED": "7"}
+    subprocess.run([sys.executable, "-c", code], input=pickle.dumps(requests), check=True, env=environment)
     for kind, style in combinations:
         assert building.files(tmp_path / f"{kind}-{style}") == building.files(made(kind, style)[0]), (kind, style)
 

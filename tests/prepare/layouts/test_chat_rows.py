@@ -18,6 +18,7 @@ from pipelines.prepare.sources.rows.unused_rows import words_of
 from prep_tfrecords import build
 from tests import building
 from tests.building import read_manifest, read_rows
+from tests.prepare.tokenize.chat.chat_templates import answer, user
 
 Row = dict[str, Any]
 TEMPLATE = (
@@ -27,14 +28,6 @@ TEMPLATE = (
     "{%- for call in m.tool_calls or [] %}{{ 'CALL ' + (call.function | tojson) }}{%- endfor %}"
     "{{ '<|im_end|>\\n' }}{%- endfor %}{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{%- endif %}"
 )
-
-
-def user(text: Any, **more: Any) -> Row:
-    return {"role": "user", "content": text, **more}
-
-
-def answer(text: Any, **more: Any) -> Row:
-    return {"role": "assistant", "content": text, **more}
 
 
 def call(name: str, arguments: Any) -> Row:

@@ -49,7 +49,7 @@ class Case:
     @functools.cached_property
     def rows(self) -> list[Row]:
         path = building.REPOSITORY / "examples" / self.example / "train.jsonl"
-        rows: list[Row] = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        rows: list[Row] = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()[:160]]
         for number, (row, _) in sorted(self.unusable.items()):
             rows.insert(number, row)
         return rows
@@ -134,21 +134,22 @@ def _of_reviews(runs: Callable[[Any, Row], Runs], options: Mapping[str, object],
 CHAT = {"layout": "chat", "max_length": 256, "shard_size": "4kB"}
 NO_CHAT: Unusable = {3: ({"messages": []}, "messages_empty")}
 CASES = {
-    "pad": _of_reviews(_of("text", truncation=True, max_length=32), {"label_column": "label"}),
+    "pad": _of_reviews(_of("text", truncation=True, max_length=32), {"label_column": "label", "shard_size": "10kB"}),
     "windows": _of_reviews(
         _of("text", truncation=True, max_length=24, stride=8, return_overflowing_tokens=True),
-        {"stride": 8, "max_length": 24, "label_column": "label", "shard_size": "40kB"},
+        {"stride": 8, "max_length": 24, "label_column": "label", "shard_size": "20kB"},
     ),
     "buckets": _of_reviews(
         _of("text", truncation=True, max_length=40),
-        {"bucket_lengths": "16,24,40", "max_length": None, "shard_size": "10kB", "label_column": "label"},
+        {"bucket_lengths": "16,24,40", "max_length": None, "shard_size": "5kB", "label_column": "label"},
     ),
-    "concat": _of_reviews(_joined, {"layout": "concat", "shard_size": "8kB"}),
-    "concat, segments": _of_reviews(_joined, {"layout": "concat", "segments": True, "shard_size": "12kB"}),
+    "concat": _of_reviews(_joined, {"layout": "concat", "shard_size": "4kB"}),
+    "concat, segments": _of_reviews(_joined, {"layout": "concat", "segments": True, "shard_size": "6kB"}),
     "pack, infilled": _of_reviews(
-        _infilled, {"layout": "pack", "fim_rate": 0.5, "tokenizer": infilling.tokenizer(), "max_length": 48}
+        _infilled,
+        {"layout": "pack", "fim_rate": 0.5, "tokenizer": infilling.tokenizer(), "max_length": 48, "shard_size": "10kB"},
     ),
-    "pack": _of_reviews(_joined, {"layout": "pack", "max_length": 64, "compression": "gzip", "shard_size": "3kB"}),
+    "pack": _of_reviews(_joined, {"layout": "pack", "max_length": 64, "compression": "gzip", "shard_size": "1.5kB"}),
     "pack, long documents dropped": _of_reviews(
         _joined,
         unusable={**NULL, 80: ({"text": "word " * 200, "label": "positive"}, "too_long")},
@@ -157,12 +158,12 @@ CASES = {
             "max_length": 160,
             "long_documents": "drop",
             "no_shuffle": True,
-            "shard_size": "8kB",
+            "shard_size": "4kB",
         },
     ),
     "pack, long documents truncated": _of_reviews(
         lambda tokenizer, row: [_joined(tokenizer, row)[0][:32]],
-        {"layout": "pack", "long_documents": "truncate", "most_documents": 2, "shard_size": "16kB"},
+        {"layout": "pack", "long_documents": "truncate", "most_documents": 2, "shard_size": "8kB"},
     ),
     "seq2seq": Case(
         example="translations",

@@ -120,6 +120,14 @@ TEMPLATES = {
 }
 
 
+def user(content: Any, **more: Any) -> dict[str, Any]:
+    return {"role": "user", "content": content, **more}
+
+
+def answer(content: Any, **more: Any) -> dict[str, Any]:
+    return {"role": "assistant", "content": content, **more}
+
+
 def chat_tokenizer(zoo: Zoo, folder: Path, *, template: str, kind: str = "byte_bpe") -> Path:
     """A folder with a tokenizer of the zoo that has `SPECIAL` tokens and a template (its name here, or its text)."""
     from transformers import AutoTokenizer

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pipelines.prepare.tokenize.chat.conversation import Conversation, Message, Rejected, conversation_of
-from tests.prepare.tokenize.chat.chat_templates import compiled
+from tests.prepare.tokenize.chat.chat_templates import answer, compiled, user
 
 TOKENS = ["<|im_start|>", "<|im_end|>", "<|user|>", "<|bot|>", "<|call|>", "<eos>", "<seen>"]
 ROLE = "{{ '<|im_start|>' + m.role + '\n' }}"
@@ -83,14 +83,6 @@ MARKED = {
     + CALLS
     + "\n\n»{% else %}{{ m.content }}\n\n{% endif %}{% endfor %}{% if add_generation_prompt %}assistant:\n{% endif %}",
 }
-
-
-def user(content: str) -> Message:
-    return {"role": "user", "content": content}
-
-
-def answer(content: str | None, **more: Any) -> Message:
-    return {"role": "assistant", "content": content, **more}
 
 
 CALL = {"tool_calls": [{"id": "c1", "type": "function", "function": {"name": "look", "arguments": {"at": "naïve"}}}]}
