@@ -45,11 +45,13 @@ class Case:
     options: Mapping[str, object]
     unusable: Unusable
     runs: Callable[[Any, Row], Runs]
+    most_rows: int = 160
 
     @functools.cached_property
     def rows(self) -> list[Row]:
         path = building.REPOSITORY / "examples" / self.example / "train.jsonl"
-        rows: list[Row] = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()[:160]]
+        rows: list[Row] = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        del rows[self.most_rows :]
         for number, (row, _) in sorted(self.unusable.items()):
             rows.insert(number, row)
         return rows
@@ -145,9 +147,12 @@ CASES = {
     ),
     "concat": _of_reviews(_joined, {"layout": "concat", "shard_size": "4kB"}),
     "concat, segments": _of_reviews(_joined, {"layout": "concat", "segments": True, "shard_size": "6kB"}),
-    "pack, infilled": _of_reviews(
-        _infilled,
-        {"layout": "pack", "fim_rate": 0.5, "tokenizer": infilling.tokenizer(), "max_length": 48, "shard_size": "10kB"},
+    "pack, infilled": Case(
+        example="reviews",
+        options={"layout": "pack", "fim_rate": 0.5, "tokenizer": infilling.tokenizer(), "max_length": 48},
+        unusable=NULL,
+        runs=_infilled,
+        most_rows=320,
     ),
     "pack": _of_reviews(_joined, {"layout": "pack", "max_length": 64, "compression": "gzip", "shard_size": "1.5kB"}),
     "pack, long documents dropped": _of_reviews(
