@@ -122,7 +122,6 @@ ROWS = [{"text": "one"}, {"text": "two"}, {"text": None}]
         (("train.parquet",), "row 3 of train.parquet (text is null)"),
         (("train-a.jsonl", "train-b.jsonl"), "row 3 of train-a.jsonl (text is null), row 3 of train-b.jsonl"),
         (("one/train.jsonl", "two/train.jsonl"), "one/train.jsonl (text is null)"),
-        ((), "train[2] (text is null)"),
     ],
 )
 def test_a_rejected_row_is_named_by_its_file_and_number(tmp_path: Path, files: tuple[str, ...], named: str) -> None:
@@ -133,6 +132,9 @@ def test_a_rejected_row_is_named_by_its_file_and_number(tmp_path: Path, files: t
             pq.write_table(pa.Table.from_pylist(ROWS), path)
         else:
             path.write_text("".join(json.dumps(row) + "\n" for row in ROWS), encoding="utf-8")
-    options: dict[str, Any] = {"output": tmp_path / "out", "tokenizer": building.tokenizer(), "max_length": 16}
-    with pytest.raises(RowsRejectedError, match=re.escape(named)):
-        prep_tfrecords.build(str(tmp_path / "in") if files else pa.Table.from_pylist(ROWS), **options)
+    assert named in building.command("build", tmp_path / "in", *building.options(tmp_path / "out")).error[0]
+
+
+def test_a_rejected_row_of_a_table_is_named_by_its_number(tmp_path: Path) -> None:
+    with pytest.raises(RowsRejectedError, match=r"train\[2\] \(text is null\)"):
+        prep_tfrecords.build(pa.Table.from_pylist(ROWS), output=tmp_path / "out", tokenizer=building.tokenizer())
