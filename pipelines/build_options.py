@@ -1,7 +1,4 @@
-"""Keyword arguments of `build` and `plan`, for editors and type checkers.
-
-A test compares them with the options of `prep-tfrecords build`.
-"""
+"""Keyword arguments of `build` and `plan`, for editors and type checkers."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -11,7 +8,6 @@ from pipelines.prepare.options.config import Compression, EngineName, Side, Spec
 from pipelines.prepare.options.layout_config import LayoutName, Learn, LearnNot, LongDocuments, Remainder
 
 Path = str | os.PathLike[str]
-# One value of a repeatable option, or several.
 Paths = Path | Sequence[Path]
 Texts = str | Sequence[str]
 # A function from a pyarrow.Table to a table or a mask, or its name.

@@ -20,7 +20,6 @@ from pipelines.prepare.options.config import (
 from pipelines.prepare.options.suggestions import suggestion
 from tfrecord_io.errors import ConfigError
 
-# Options with functions, which run in the given order.
 FUNCTIONS: tuple[FunctionKind, ...] = get_args(FunctionKind)
 CONFIGS = (SourceConfig, TokenizerConfig, LayoutConfig, OutputConfig, PrepareConfig)
 _EXPECTED = {int: "a whole number", float: "a number"}

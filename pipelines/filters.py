@@ -5,7 +5,7 @@
 Each function reads the column `text`, or the one given as `column=`. Settings are from datatrove 0.10.
 
 A dataset records the versions of each function, and of packages and files that affect its results. Increase a
-function's number in `_VERSIONS` when its result for any row changes; a test compares results with golden ones.
+function's number in `_VERSIONS` when its result for any row changes.
 """
 
 from __future__ import annotations

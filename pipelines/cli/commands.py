@@ -1,7 +1,6 @@
 """The program `prep-tfrecords`, and its commands build, plan, tokenizer and export.
 
-Large libraries are imported only when a command runs, so that --help is fast. The exit statuses and the use of
-stdout and stderr are in docs/reference/cli/prep-tfrecords.md.
+Large libraries are imported only when a command runs, so that --help is fast.
 """
 
 from typing import Any

@@ -1,7 +1,4 @@
-"""Parse arguments and options that several commands share.
-
-Besides the options of `pipelines.prepare.options`, these are `--map`, `--filter`, `--options`, and arguments for Beam.
-"""
+"""Parse arguments and options that several commands share."""
 
 import itertools
 from collections.abc import Callable, Mapping

@@ -75,7 +75,6 @@ def is_verbose() -> bool:
 
 
 def shows_progress() -> bool:
-    """Return whether the running command shows its progress."""
     return not (_is_given("quiet") or _is_given("no_progress"))
 
 

@@ -1,7 +1,6 @@
 """Import TensorFlow without the messages that no setting turns off.
 
-TensorFlow's C++ code writes these messages directly to file descriptor 2. After the import, TF_CPP_MIN_LOG_LEVEL
-applies.
+TensorFlow's C++ code writes these messages directly to file descriptor 2.
 """
 
 import glob

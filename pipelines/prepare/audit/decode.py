@@ -1,7 +1,4 @@
-"""Decode records back to text, with all special tokens, as a whole and in pieces.
-
-A piece is a run of tokens with equal marks (`TextPiece`).
-"""
+"""Decode records back to text, with all special tokens, as a whole and in pieces."""
 
 from __future__ import annotations
 
@@ -39,7 +36,6 @@ class DecodedRow:
     pieces: tuple[TextPiece, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON that `inspect --json` prints."""
         return {name: value for name, value in dataclasses.asdict(self).items() if name != "pieces"}
 
 

@@ -1,7 +1,6 @@
 """Reopen a finished dataset together with its source, for repair and trace.
 
-The source must have the same content or revision as at the build. Only files with requested rows are read. Files that
-need it are ingested again.
+The source must have the same content or revision as at the build. Only files with requested rows are read.
 """
 
 import atexit

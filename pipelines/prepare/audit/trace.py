@@ -93,7 +93,7 @@ class Tracer:
         )
 
     def first_rows(self, *, split: str, shard: int) -> np.ndarray:
-        """Return for each of a shard's N records the number of its first source row, int64 [N]. Raises: see `trace`."""
+        """Return for each of a shard's N records the number of its first source row, int64 [N]."""
         numbers, lineage = self._rows_of(split, shard)
         records = range(self._dataset.manifest.splits[split].shards[shard].num_examples)
         return np.array([numbers[lineage(record)[0].row] for record in records], np.int64)

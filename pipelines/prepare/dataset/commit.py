@@ -27,7 +27,7 @@ def commit(job: Job, *, items: Mapping[str, Any], identity: Mapping[str, Any], m
 
     `items`: the fingerprint's values by name. `identity`: see `SourceListing.identity`. Splits committed earlier stay
     in the manifest. An append keeps the previous manifest as `manifest-N.json`. Raises: OutputError if a shard is
-    missing, or another job has written to the folder; LedgerError, as `receipts.to_split` does; RowsRejectedError.
+    missing, or another job has written to the folder; LedgerError; RowsRejectedError.
     """
     # Read the versions before the manifest, so that no other job's manifest is replaced.
     tokenizer = {f"tokenizer/{name}": content for name, content in tokenizer_files(job).items()}

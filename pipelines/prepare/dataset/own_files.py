@@ -43,7 +43,7 @@ def require_manifest(root: str) -> Manifest:
 
 
 def refuse_links(root: str) -> None:
-    """Check that no file or folder of a dataset in `root` is a symbolic link. Raises: OutputError if one is."""
+    """Check that no file or folder of a dataset in `root` is a symbolic link. Raises: OutputError."""
     storage.refuse_links(root, is_own=_OWN.fullmatch, folders=(WORK_FOLDER, *FOLDERS))
 
 

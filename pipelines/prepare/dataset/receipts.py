@@ -96,7 +96,7 @@ def to_split(receipts: Sequence[Receipt], *, rows_in: int) -> Split:
 
 
 def find(job: Job, tasks: Sequence[ShardTask]) -> list[Receipt | None]:
-    """Return the valid receipt of each task, in the same order; None for a task that has no valid receipt.
+    """Return each task's valid receipt, in the same order; None if it has none.
 
     A receipt is valid if it belongs to exactly this task, and its shards have the recorded sizes. With --engine hf, the
     reference engine must also have made these shards.

@@ -105,7 +105,7 @@ def remove_copies(root: str, *, but: str | None, overwrite: bool = False) -> Non
 
 
 def require_own(job: Job) -> None:
-    """Check that no other job has deleted the job's files to start over. Raises: OutputError if they are gone."""
+    """Check that no other job has deleted the job's files to start over. Raises: OutputError."""
     if not storage.exists(job.work_path(JOB_FILE)):
         raise OutputError(
             f"{job.work_path()}: the files of this job are gone: another job has started over, or they were deleted",

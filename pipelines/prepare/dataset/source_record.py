@@ -40,7 +40,7 @@ def source_path(root: str, fingerprint: str) -> str:
 
 
 def read(root: str, fingerprint: str) -> Mapping[str, Any]:
-    """Read source.json, which says where a dataset's source is. Raises: FormatError if it is missing or damaged."""
+    """Read source.json, which says where a dataset's source is. Raises: FormatError."""
     path = source_path(root, fingerprint)
     try:
         texts = dict.fromkeys(("config", "revision", "format", "sample_by"), str | None)

@@ -53,7 +53,7 @@ class Comparison:
         storage.write_bytes(storage.join(self.folder, name), records.tobytes(), inside=self.inside)
 
     def read(self, names: Sequence[str], kind: np.dtype) -> np.ndarray:
-        """Return the joined records, of dtype `kind`, of several files. Raises: OutputError if a file is missing."""
+        """Return the joined records, of dtype `kind`, of several files. Raises: OutputError."""
         parts = [np.zeros(0, kind)]
         for name, content in zip(names, storage.read_many([storage.join(self.folder, n) for n in names]), strict=True):
             if content is None:

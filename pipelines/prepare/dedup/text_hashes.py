@@ -4,8 +4,8 @@ r"""Hash rows: keys of whole rows, and runs of words to compare with evaluation 
 
 Keys have 128 bits, so any two of a billion texts collide with probability 1e-21. A run is a sequence of words without
 punctuation and symbols, as in the overlap analyses of GPT-3 (Brown et al. 2020, appendix C,
-https://arxiv.org/abs/2005.14165; runs of 13 words) and Llama 2 (appendix A.6; runs of tokens). In scripts without
-spaces, a word is a character (Han, kana) or four letters (such as Thai).
+https://arxiv.org/abs/2005.14165) and Llama 2 (appendix A.6). In scripts without spaces, a word is a character (Han,
+kana) or four letters (such as Thai).
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ def prepare(name: str, output: str) -> None:
 
 
 def upload(name: str, folder: str) -> None:
-    """Upload the export in `folder`, except files that the Hub has. Raises: OutputError if the Hub refuses."""
+    """Upload the export in `folder`, except files that the Hub has. Raises: OutputError."""
     import huggingface_hub
 
     with _as_output_error(name):

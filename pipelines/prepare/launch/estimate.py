@@ -59,9 +59,9 @@ class Estimate:
     Token counts include special tokens. `rows_rejected` is a lower bound unless the whole split was read. `filtered`:
     filtered rows by reason. `rows_in_other_splits`: rows that --hold-out puts into other splits. `num_bytes`: size of
     all shards. `seconds`: time to tokenize on this machine, without start-up. `token_percentiles`: tokens per row, by
-    percentile. `side_percentiles`: the same for each answer of preference pairs, including the prompt. `functions`: the
-    --map and --filter options. `chats`: format of the conversations, or ''. `row`: unit of a text file that becomes a
-    row, or ''. `requests`: maximum number of requests to the Hub. `fim`: rows by kind of fill-in-the-middle.
+    percentile. `side_percentiles`: the same for each answer of preference pairs, including the prompt. `chats`: format
+    of the conversations, or ''. `row`: unit of a text file that becomes a row, or ''. `requests`: maximum number of
+    requests to the Hub. `fim`: rows by kind of fill-in-the-middle.
     """
 
     split: str
@@ -85,7 +85,6 @@ class Estimate:
     side_percentiles: dict[str, dict[int, int]] = dataclasses.field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON that `plan --json` prints."""
         costs = [{**dataclasses.asdict(cost), "waste": cost.waste} for cost in self.layouts]
         return {**dataclasses.asdict(self), "layouts": costs}
 

@@ -25,7 +25,7 @@ from tfrecord_io.shown import some
 def with_copies(opened: OpenedSource, splits: Collection[str], *, root: str, folder: str) -> OpenedSource:
     """Copy Parquet files of `splits` that remote workers cannot read to `folder`; return the source with the copies.
 
-    `root`: the output folder. Raises: SourceError if a file cannot be read; OutputError if its copy cannot be written.
+    `root`: the output folder. Raises: SourceError, OutputError.
     """
     is_object = opened.listing.identity["kind"] == "object"  # an object's parts are in a temporary folder
     files = [

@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 
 def build(config: PrepareConfig, *, watch: Watch = unwatched) -> Built:
-    """Build the dataset that `config` describes. Keep the shards that an earlier run of the same build finished.
+    """Build the dataset that `config` describes, or complete an unfinished build.
 
     `watch`: shows the progress. Raises: a PrepError for every fault that a user can cause; then no manifest is written.
     """

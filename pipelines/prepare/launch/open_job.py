@@ -191,10 +191,10 @@ def columns_read(config: SourceConfig, inputs: Inputs) -> tuple[str, ...] | None
 def find_source(
     config: SourceConfig, inputs: Inputs, *, former: Sequence[Mapping[str, Any]] = ()
 ) -> tuple[opening.OpenedSource, ColumnPlan | None]:
-    """Open the source, and plan from its columns' types how to use them. Return both.
+    """Open the source, and plan from its columns' types how to use them.
 
     The plan is None with user functions, which may change columns. `former`: with --append, the files in the manifest.
-    Raises: SourceError if the source cannot be opened; ColumnError if its columns do not fit `inputs`.
+    Raises: SourceError; ColumnError if columns do not fit `inputs`.
     """
     opened = opening.open_source(config, columns=columns_read(config, inputs), former=former)
     if config.functions:
@@ -256,8 +256,8 @@ def open_job(request: OpenRequest, *, runner: Runner, progress: Progress) -> Ope
 
     If a key first appears late in a file of JSON lines, the source is read again in larger chunks, up to 1 GB.
 
-    Raises: the errors of `open_request`; SourceError if rows cannot be read; OutputError if they cannot be copied;
-        SplitNotFoundError if a split is missing; RowsRejectedError if `--bucket-lengths auto:K` finds no usable row.
+    Raises: the errors of `open_request`; OutputError; SplitNotFoundError; RowsRejectedError if `--bucket-lengths
+    auto:K` finds no usable row.
     """
     try:
         return _open_job(request, runner=runner, progress=progress)

@@ -46,7 +46,6 @@ class TrainedTokenizer:
     seconds: float
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON that `tokenizer --json` prints."""
         return {**self.record(), "engine": self.evaluation.engine, "seconds": round(self.seconds, 3)}
 
     def record(self) -> dict[str, Any]:

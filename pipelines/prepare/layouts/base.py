@@ -215,9 +215,8 @@ class LayoutContext:
 class Layout:
     """Description of one layout.
 
-    `open_encoder` raises ConfigError or TokenizerError if the layout cannot use the tokenizer or engine; `inputs`
-    raises ConfigError if it cannot use the columns. `joins_rows`: a record may contain parts of several rows, so it has
-    no label. Otherwise a row has exactly one record (`one_record`) or any number.
+    `open_encoder` may raise ConfigError or TokenizerError, `inputs` ConfigError. `joins_rows`: a record may contain
+    parts of several rows, so it has no label. Otherwise a row has exactly one record (`one_record`) or any number.
     """
 
     open_encoder: Callable[[LayoutContext], BatchEncoder]
@@ -260,7 +259,6 @@ def feature(role: Role, meaning: str, *shape: int, name: str = "", constant: int
 
 
 def input_ids(length: int) -> Feature:
-    """Return the feature `input_ids`, for token ids."""
     return feature("token_ids", "token ids", length)
 
 
@@ -272,7 +270,7 @@ def permuted(count: int, rng: np.random.Generator | None) -> np.ndarray:
 def count_tokens(columns: Mapping[str, np.ndarray], schema: Schema) -> np.ndarray:
     """Return the number of tokens, without padding, in each of n records, int64 [n].
 
-    `columns`: arrays [n, ...] by feature name. Tokens are counted in masks, segment ids or token counts.
+    `columns`: arrays [n, ...] by feature name.
     """
     marks = [columns[feature.name] for feature in schema.features if ROLES[feature.role].marks_tokens]
     counts = [np.count_nonzero(values, axis=1) for values in marks]

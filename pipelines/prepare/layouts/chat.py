@@ -230,7 +230,6 @@ def cuts(roles: Sequence[str], *, side: Side) -> list[np.ndarray]:
 
 
 def _other_roles(messages: pa.Array, reasons: np.ndarray) -> dict[int, str]:
-    """Return the roles in each row without an answer, if none is `assistant`."""
     rows = np.flatnonzero(reasons == "no_assistant")
     roles = [sorted({str(message["role"]) for message in row}) for row in objects_of(messages.take(pa.array(rows)))]
     return {

@@ -1,7 +1,6 @@
 """Compare a fast engine with the reference tokenizer during a build: both encode one row in 2,000.
 
-The choice of rows depends only on the seed and the row numbers. If a row's tokens or the reason to reject it differ,
-the build ends with an error that names the row.
+The choice of rows depends only on the seed and the row numbers.
 """
 
 import numpy as np
@@ -28,7 +27,7 @@ def compare(encoder: BatchEncoder, rows: Rows, encoded: Encoded, *, indices: np.
     """Encode the rows at `indices` with the reference tokenizer, too. Return the number of compared rows.
 
     `encoded`: the result of `encoder` for `rows`. The number is 0 if `encoder` is the reference tokenizer's. Raises:
-    TokenizerError if a row gets different tokens.
+    TokenizerError if a row's tokens or its reason for rejection differ.
     """
     if encoder.reference is None or not len(indices):
         return 0

@@ -94,7 +94,7 @@ def require_tokenizer(name: str) -> None:
 
 
 def read_template(path: str) -> str:
-    """Return the text of a chat template in the file `path`. Raises: ConfigError if it cannot be read."""
+    """Return the text of a chat template in the file `path`. Raises: ConfigError."""
     try:
         return Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

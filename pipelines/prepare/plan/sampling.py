@@ -3,8 +3,8 @@
 For rows outside the sample (`sample_rows`), a `SizeModel` predicts output, tokens and records from text bytes and from
 the position in the split, because its parts may differ in language.
 
-In tests, shards of `pad` and `concat` have 0.92 to 1.04 of the target size. The last shards of `pack` have up to 1.3 if
-rows are sorted by length, because long documents leave room that a sample cannot show.
+In tests, the last shards of `pack` have up to 1.3 times the target size if rows are sorted by length, because long
+documents leave room that a sample cannot show.
 """
 
 from __future__ import annotations

@@ -11,8 +11,6 @@ from typing import NamedTuple
 
 
 class Counts(NamedTuple):
-    """Processed rows and tokens, written bytes, and finished shards."""
-
     rows: int = 0
     tokens: int = 0
     num_bytes: int = 0

@@ -1,7 +1,4 @@
-"""Report of a finished dataset, made from its manifest and a sample of its records.
-
-A report on 10 million rows takes 2 seconds of processor time, mostly imports, and 290 MB of memory.
-"""
+"""Report of a finished dataset, made from its manifest and a sample of its records."""
 
 import contextlib
 import dataclasses

@@ -29,7 +29,6 @@ _FILTERS = {"filtered": "by a filter", HELD_OUT: "held out for another split", N
 
 
 def overview_section(subject: Subject) -> Section:
-    """Return the section with the main figures of every split."""
     head = ("split", "rows", "filtered", "rejected", "records", "tokens", "tokens cut", "shards", "bytes")
     rows = []
     for name, split in subject.manifest.splits.items():

@@ -52,7 +52,7 @@ def is_direct(options: PipelineOptions) -> bool:
 
 
 def open_pipeline(options: PipelineOptions) -> beam.Pipeline:
-    """Return an empty Beam pipeline. Raises: ConfigError if the runner refuses the options."""
+    """Return an empty Beam pipeline. Raises: ConfigError."""
     # FnApiRunner instead of Beam's DirectRunner, which would download a Go binary.
     runner = FnApiRunner() if is_direct(options) else None
     try:

@@ -1,8 +1,4 @@
-"""Interface of a runner, which calls a function for each task, on any machine and in any order.
-
-here        local worker processes, or this process for a small job; the default
-on_beam     any of Beam's runners
-"""
+"""Interface of a runner, which calls a function for each task, on any machine and in any order."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence

@@ -2,8 +2,7 @@
 
 Beam's --extra_package sends this project as a wheel, and --requirements_file lists other packages in the launcher's
 versions. Workers get only base dependencies, without TensorFlow. If the user gives --setup_file, --extra_package or
---sdk_container_image, nothing is sent: that package or image must contain this project. Workers compare their package
-versions with the launcher's.
+--sdk_container_image, nothing is sent: that package or image must contain this project.
 """
 
 from __future__ import annotations

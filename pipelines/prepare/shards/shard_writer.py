@@ -47,8 +47,8 @@ def write(
     `expected`: manifest entries of shards that are made again, to compare; None for new shards. `threads`: number of
     threads; None for one per core.
 
-    Raises: as `shard_files.write`; SourceError if the rows cannot be read; TokenizerError if the tokenizer fails on a
-    row, or the engine's tokens differ from the reference's; RowsRejectedError if the job is strict and rejects a row.
+    Raises: as `shard_files.write`; SourceError; TokenizerError if the tokenizer fails on a row, or the engine's tokens
+    differ from the reference's; RowsRejectedError if the job is strict and rejects a row.
     """
     names = [job.shard_name(task, length=length) for length in job.spec.layout.buckets or (None,)]
     files = [path for name in names for path in shard_files.paths(job, name)]
@@ -218,7 +218,6 @@ class _TaskRows:
 
 
 def _unnamed_labels(encoded: Encoded, columns: ColumnPlan) -> np.ndarray | None:
-    """Return the labels or tags of usable rows if they are integers without class names, else None."""
     if columns.label is not None and columns.label.kind == "int":
         return encoded.arrays["label"][encoded.reasons == ""]
     if columns.tags is not None and columns.tags.kind == "int":  # the layout `tokens`, which has no label column

@@ -39,7 +39,7 @@ def join(root: str, *parts: str) -> str:
 
 
 def file_system(path: str) -> tuple[Any, str]:
-    """Return the fsspec file system of an address, and the path in it. Raises: ConfigError if it is invalid."""
+    """Return the fsspec file system of an address, and the path in it. Raises: ConfigError."""
     fs, inner = store_of(path).open_fs(path)
     return fs, inner
 

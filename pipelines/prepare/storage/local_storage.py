@@ -6,8 +6,7 @@ Links are not followed below the dataset folder `inside`, nor at the end of a pa
 them to redirect reads and writes.
 
 A job locks `.prep/lock` with flock; the kernel releases the lock when the process ends. (The package `filelock` does
-not name the holder, and accepts a hard link.) Object stores have no locks: two jobs for one dataset write the same
-bytes there, and `reservation` refuses other jobs.
+not name the holder, and accepts a hard link.)
 
 Functions raise OutputError and OSError.
 """
@@ -56,7 +55,6 @@ def make_folder(folder: str) -> None:
 
 @contextlib.contextmanager
 def _open_folder(folder: str, *, inside: str | None = None, make: bool = False) -> Iterator[int]:
-    """Yield a folder's descriptor. With `make`, make missing folders below `inside`."""
     path = (inside and local_path(inside)) or folder
     if inside is None and make:
         make_folder(folder)

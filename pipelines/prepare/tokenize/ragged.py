@@ -30,7 +30,6 @@ class RaggedTokens:
         return np.diff(self.offsets)
 
     def take(self, order: np.ndarray) -> RaggedTokens:
-        """Return the sequences at the indices `order`."""
         offsets = offsets_of(self.lengths[order])
         ids = np.empty(int(offsets[-1]), self.ids.dtype)
         _gather(self.ids, self.offsets, order, offsets, ids)
@@ -50,7 +49,6 @@ class RaggedTokens:
 
 
 def concatenated(parts: Sequence[RaggedTokens]) -> RaggedTokens:
-    """Return the sequences of several ragged arrays, one after another."""
     lengths = np.concatenate([part.lengths for part in parts])
     return RaggedTokens(np.concatenate([part.ids for part in parts]), offsets_of(lengths))
 

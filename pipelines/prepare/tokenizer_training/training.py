@@ -137,10 +137,7 @@ def _no_room(request: TokenizerRequest) -> ConfigError:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenizerEvaluation:
-    """Result of encoding `texts` texts with `engine`. Words are separated by white space.
-
-    `unknown_share`: fraction of unknown tokens.
-    """
+    """Result of encoding `texts` texts with `engine`. Words are separated by white space."""
 
     texts: int
     tokens_per_word: float

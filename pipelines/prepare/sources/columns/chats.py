@@ -60,7 +60,6 @@ class ColumnFinder:
 
 
 def _find(splits: Sequence[Columns], named: Mapping[Any, str]) -> dict[Any, str]:
-    # The first format that all splits match, by default `messages`.
     if not named.keys().isdisjoint(PAIR):
         return {**{part: named.get(part, part) for part in PAIR}, **optional(SHARED, splits)}
     common = [name for name in splits[0] if all(name in known for known in splits)]

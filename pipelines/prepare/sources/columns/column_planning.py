@@ -36,7 +36,7 @@ def plan_types(
     """Plan which columns to read, from their types. `plan_columns` adds the classes and vector lengths in the rows.
 
     `columns`: by split. `inputs`: the columns that become tokens, by default those of --text-column. `kind`: see
-    `Source.kind`. Raises: ColumnError if a column is missing or unusable.
+    `Source.kind`. Raises: ColumnError.
     """
     inputs = inputs or Inputs(texts=config.text_columns)
     columns = {split: known.with_fields() for split, known in columns.items()}

@@ -80,7 +80,7 @@ def plan_label(name: str, columns: Columns, *, tags: bool = False, classes: bool
     """Plan the conversion of the label column `name`. If its classes come from rows, `with_names` adds them.
 
     `tags`: the column has a list of tags per row, one per word. `classes`: each distinct number is a class. Raises:
-    ColumnError if the column's type can't be a label.
+    ColumnError.
     """
     column = columns[name]
     several = is_list(column.kind) and not tags

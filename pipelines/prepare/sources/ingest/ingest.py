@@ -120,7 +120,7 @@ RunTasks = Callable[[IngestSource, Sequence[IngestTask]], None]
 def run(source: IngestSource, task: IngestTask, progress: Progress | None = None) -> dict[str, int]:
     """Run one task; return its number of rows as the counter `rows_ingested`. Beam passes `task` as a plain tuple.
 
-    Raises: SourceError or OutputError if rows can't be read or written.
+    Raises: SourceError, OutputError.
     """
     del progress
     task = IngestTask(*task)

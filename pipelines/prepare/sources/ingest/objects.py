@@ -22,7 +22,7 @@ _CORRECT = "correct the code that makes these rows; if their types differ, set t
 def store(source: Any, home: str) -> tuple[str, tuple[str, ...]]:
     """Write the rows of a dataset, data frame or table to a folder in `home`; return the folder and the split names.
 
-    Raises: ConfigError if `source` is another object; SourceError or OutputError if rows can't be read or written.
+    Raises: ConfigError if `source` is another object; SourceError; OutputError.
     """
     digest = xxhash.xxh3_128()
     try:

@@ -1,11 +1,9 @@
 """Open local and remote source files for random access, and fail if a file has changed since planning.
 
-    local        size, inode and times are compared before and after reading
-    gs://        every request names the version at the time of planning
-    hf://        the address holds the commit
-    other        size and etag are compared once per process
-
-Files are not memory-mapped, because reading a mapped file that shrinks would kill the process.
+local        size, inode and times are compared before and after reading
+gs://        every request names the version at the time of planning
+hf://        the address holds the commit
+other        size and etag are compared once per process
 """
 
 import contextlib
@@ -44,7 +42,7 @@ def opened(
 ) -> Iterator[pa.NativeFile]:
     """Open a file for pyarrow. `addresses`: addresses with credentials, by the address without them.
 
-    `ahead`: byte ranges [start, stop) to fetch in advance. Raises: SourceError if the file is missing or changed.
+    `ahead`: byte ranges [start, stop) to fetch in advance. Raises: SourceError.
     """
     address = addresses.get(file.path, file.path)
     if is_remote(address):
@@ -145,8 +143,7 @@ def relay(
 ) -> dict[str, DataFile]:
     """Copy files to `FOLDER/source` unless they are there; return the copies by original path.
 
-    `addresses`: see `opened`. `inside`: see `storage.write_atomic`. Raises: SourceError or OutputError if a file can't
-    be read or written.
+    `addresses`: see `opened`. `inside`: see `storage.write_atomic`. Raises: SourceError, OutputError.
     """
     target = storage.join(folder, "source")
     copies = {file.path: _copy_of(file, number, target) for number, file in enumerate(files)}

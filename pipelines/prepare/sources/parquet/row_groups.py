@@ -251,7 +251,7 @@ def _read_groups(
 
 
 def read_group(file: DataFile, group: int, types: pa.Schema) -> Iterator[pa.Table]:
-    """Yield a row group, cast to `types`, in tables of about 16 MB. Raises: SourceError if it can't be decoded."""
+    """Yield a row group, cast to `types`, in tables of about 16 MB. Raises: SourceError."""
     held, num_bytes = list[pa.RecordBatch](), 0
     with _as_source_error(file, f"row group {group} cannot be decoded"), access.opened(file, {}) as handle:
         for batch in _decoded(file, handle, [group], types):

@@ -42,7 +42,7 @@ def field_of(schema: pa.Schema, name: str) -> pa.Field | None:
 
 
 def schema_of(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
-    """Return the schema of the columns and struct fields `names`. Raises: KeyError if one doesn't exist."""
+    """Return the schema of the columns and struct fields `names`. Raises: KeyError."""
     fields = {name: field_of(schema, name) for name in names}
     if missing := [name for name, field in fields.items() if field is None]:
         raise KeyError(f"no column {missing[0]!r}")
@@ -58,16 +58,15 @@ def column_of(rows: pa.Table | pa.RecordBatch, name: str) -> pa.ChunkedArray | p
 
 
 def select(rows: pa.Table | pa.RecordBatch, names: Sequence[str]) -> pa.Table | pa.RecordBatch:
-    """Return the columns and struct fields `names`, in this order. Raises: KeyError if one doesn't exist."""
+    """Return the columns and struct fields `names`, in this order. Raises: KeyError."""
     schema = schema_of(rows.schema, names)
     return type(rows).from_arrays([column_of(rows, name) for name in names], schema=schema)
 
 
 def require_castable(schema: pa.Schema, types: pa.Schema, *, where: str, as_named: bool = False) -> None:
-    """Check that the columns of the file `where` can be cast to `types`.
+    """Check that the file `where` has the columns of `types`, and that they can be cast.
 
-    `as_named`: a dataset card declares the types, so casts may change values. Raises: SourceError if a column is
-    missing or can't be cast.
+    `as_named`: a dataset card declares the types, so casts may change values. Raises: SourceError.
     """
     for field in types:
         count = len(schema.get_all_field_indices(field.name))
@@ -104,7 +103,7 @@ def _form(kind: pa.DataType) -> str:
 
 
 def cast(batch: pa.RecordBatch, types: pa.Schema, *, where: str) -> pa.RecordBatch:
-    """Cast a batch of the file `where` to `types`. Raises: SourceError if a column can't be cast."""
+    """Cast a batch of the file `where` to `types`. Raises: SourceError."""
     if batch.schema.equals(types):
         return batch
     columns = [_cast_column(batch.column(field.name), field, where=where) for field in types]

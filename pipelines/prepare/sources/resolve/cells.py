@@ -89,8 +89,7 @@ def delimiter_of(builder: Any) -> str:
 def parsed(table: pa.Table, types: pa.Schema, *, row: int, notes: MutableMapping[str, str], where: str) -> pa.Table:
     """Parse text cells to the numbers and booleans in `types`; add a note if a number is written as in +7.
 
-    `row`: number of the table's first row in the file `where`. `notes`: warnings by kind. Raises: SourceError if a cell
-    can't be parsed.
+    `row`: number of the table's first row in the file `where`. `notes`: warnings by kind. Raises: SourceError.
     """
     columns = []
     for field, cells in zip(types, table.columns, strict=True):

@@ -107,7 +107,7 @@ def stamp_of(status: os.stat_result) -> int:
 
 
 def is_folder(dataset: str) -> bool:
-    """Return whether a path or address names a folder. Raises: SourceError if it can't be read."""
+    """Return whether a path or address names a folder. Raises: SourceError."""
     if (path := storage.local_path(dataset)) is not None:
         return os.path.isdir(path)
     if is_web(dataset) or _is_glob(dataset):
@@ -153,7 +153,7 @@ def list_files(dataset: str) -> list[DataFile]:
 
 
 def describe(path: str, *, name: str = "") -> DataFile:
-    """Return the file at a path or address. Raises: FileNotFoundError; SourceError if it can't be read."""
+    """Return the file at a path or address. Raises: FileNotFoundError, SourceError."""
     with storage.as_source_error(path):
         if (local := storage.local_path(path)) is None:
             return _remote_file(path, storage.describe(path), name=name)

@@ -47,7 +47,7 @@ def is_repository(dataset: str) -> bool:
 
 
 def repository(dataset: str, *, revision: str | None) -> Repository:
-    """Find a dataset's current commit at `revision`, None for the main branch. Raises: SourceError if there is none."""
+    """Find a dataset's current commit at `revision`, None for the main branch. Raises: SourceError."""
     import huggingface_hub
     from huggingface_hub import constants
 

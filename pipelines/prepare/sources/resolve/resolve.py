@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 
 
 def resolve(config: SourceConfig) -> SourceListing:
-    """Find the splits of DATASET, and their files. Raises: ConfigError for wrong options; SourceError if that fails."""
+    """Find the splits of DATASET, and their files. Raises: ConfigError for wrong options; SourceError."""
     reader_options.require_options(config)
     if not config.object_splits:
         paths.require_dataset(config.dataset, *config.more_paths)

@@ -178,7 +178,7 @@ def locate_rows(
 
     `columns`: columns to read later, None for all. `known`: by split, row counts of its first S files, int64 [S], which
     will not be read: a part with only such files is not ingested, and counts as one group. `inside`: see
-    `storage.write_atomic`. Raises: SourceError if a file is damaged or has other columns; OutputError.
+    `storage.write_atomic`. Raises: SourceError, OutputError.
     """
     note = "split %r, column %r: its files have different classes; all files get the classes %s"
     for name in splits:

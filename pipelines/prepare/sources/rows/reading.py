@@ -48,7 +48,7 @@ class RowFunctions:
 def applied(functions: Sequence[UserFunction], table: pa.Table, *, where: str) -> tuple[pa.Table, np.ndarray]:
     """Apply user functions to n rows; return the kept rows, and why each row is left out, str objects [n], '' if kept.
 
-    `where`: description of the rows, for messages. Raises: SourceError if a function fails.
+    `where`: description of the rows, for messages. Raises: SourceError.
     """
     reasons, numbers = np.full(table.num_rows, "", object), np.arange(table.num_rows)
     for function in functions:

@@ -183,7 +183,7 @@ def decided_for(table: pa.Table) -> str:
 def decode(path: str, *, most_rows: int) -> pa.Table:
     """Read the file of `encode`, which may have up to `most_rows` rows, with memory for only that many.
 
-    Raises: FormatError if the file is missing, damaged or larger.
+    Raises: FormatError.
     """
     most_bytes = _LIST_BYTES + _ROW_BYTES * most_rows
     try:

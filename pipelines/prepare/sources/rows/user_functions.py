@@ -123,7 +123,7 @@ def restore(stored: Any, *, expected: Sequence[Mapping[str, str]], where: str) -
 
 
 def find(options: Sequence[FunctionOption]) -> tuple[UserFunction, ...]:
-    """Return the functions of options; load them, to check them. Raises: ConfigError if that fails."""
+    """Return the functions of options; load them, to check them. Raises: ConfigError."""
     functions = locate(options)
     for function in functions:
         load(function)
@@ -217,7 +217,7 @@ def call(function: UserFunction, table: pa.Table, *, where: str) -> pa.Table | n
 
 
 def load(function: UserFunction) -> Callable[[pa.Table], Any]:
-    """Return the Python function; execute its module once per process. Raises: ConfigError if that fails."""
+    """Return the Python function; execute its module once per process. Raises: ConfigError."""
     name, attribute, arguments, keywords = function.called
     with _lock:
         module = _module(function)

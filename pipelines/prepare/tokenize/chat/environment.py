@@ -1,4 +1,4 @@
-"""Jinja environment for chat templates, with the settings of `transformers` 5.23. Tests compare texts and masks.
+"""Jinja environment for chat templates, with the settings of `transformers` 5.23.
 
 `transformers` is not used, because it writes today's date and does not report the masked characters.
 """

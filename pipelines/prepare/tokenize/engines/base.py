@@ -151,8 +151,7 @@ class FastEngine(abc.ABC):
     def __init__(self, reference: HuggingFaceEngine, *, dtype: np.dtype, parts: dict[str, Any] | None = None) -> None:
         """Open the engine for the tokenizer of `reference`, which encodes the texts that this engine cannot encode.
 
-        `parts`: `reference.parts()`, if already known. Raises: NotQualified if the engine does not support this kind of
-        tokenizer (see docs/explanation/engines.md).
+        `parts`: `reference.parts()`, if already known. Raises: NotQualified.
         """
         self._reference, self._dtype = reference, dtype
         require_release("tokenizers", tried=TOKENIZERS_TRIED)
@@ -168,7 +167,7 @@ class FastEngine(abc.ABC):
 
     @abc.abstractmethod
     def _open(self, parts: dict[str, Any]) -> None:
-        """Prepare the engine for a parsed tokenizer.json. Raises: NotQualified if it is not supported."""
+        """Prepare the engine for a parsed tokenizer.json. Raises: NotQualified."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Unpickling does not compare engines again, which would need `transformers`.

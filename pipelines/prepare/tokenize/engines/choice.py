@@ -40,7 +40,7 @@ def open_reference(tokenizer: base.HFTokenizer, *, dtype: np.dtype) -> base.Hugg
 
 
 def ids_digest(tokenizer: base.HFTokenizer, *, dtype: np.dtype) -> str:
-    """Return a digest of the tokenizer's ids for a list of test texts. Raises: TokenizerError if it fails on one."""
+    """Return a digest of the tokenizer's ids for a list of test texts. Raises: TokenizerError."""
     with _trying():
         tokens = base.SlowEngine(tokenizer, dtype=dtype).encode(pa.array(base.BATTERY, pa.string()))
     return hashlib.sha256(tokens.ids.astype("<i8").tobytes() + tokens.offsets.astype("<i8").tobytes()).hexdigest()
@@ -63,8 +63,8 @@ def decide(
 ) -> tuple[base.Engine, dict[str, str]]:
     """Choose an engine: the `wanted` one, or for "auto" the first that supports the tokenizer, else `reference`.
 
-    Returns: the engine, and the reasons against engines that do not support the tokenizer, by name.
-    Raises: ConfigError if the wanted engine does not support the tokenizer.
+    Returns: the engine, and the reasons against engines that do not support the tokenizer, by name. Raises:
+    ConfigError.
     """
     reasons: dict[str, str] = {}
     if wanted == "hf":

@@ -1,8 +1,7 @@
 """Unigram engine in our own compiled code. docs/explanation/engines.md explains why its ids are exact.
 
 A loop over Arrow's bytes (`kernels`) makes words, with the normalizer's entries for code points (`points`), and finds
-their best paths (`paths`) through a trie of the vocabulary. Memory: 1 to 4 MB for the trie and scores of 32,000
-entries, up to 14 MB for the cache of code points, 8 MB per thread, and 4 bytes per token of a batch.
+their best paths (`paths`) through a trie of the vocabulary.
 """
 
 from collections.abc import Mapping

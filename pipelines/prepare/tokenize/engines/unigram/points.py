@@ -54,8 +54,8 @@ class Reader:
     """Converts a normalizer to the compiled loop's table of code points and its settings.
 
     `splits_white`: whether any white space ends a word. `literals`: texts; documents that contain one go to the
-    reference engine. `charsmap` uint32: the trie of the `Precompiled` step; empty if there is no such step.
-    Raises: NotQualified if the compiled loop does not support a step of the normalizer.
+    reference engine. `charsmap` uint32: the trie of the `Precompiled` step; empty if there is no such step. Raises:
+    NotQualified.
     """
 
     def __init__(self, normalizer: Step | None, *, splits_white: bool) -> None:

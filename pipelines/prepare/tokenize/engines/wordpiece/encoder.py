@@ -14,7 +14,7 @@ neighbours after nonspacing marks are dropped, such as U+1B44 and U+302E. NFD mo
 swaps such a mark with a U+0334 (ccc 1) after it, or with a U+0345 (ccc 240) before it.
 
 The entry of an ISOLATED code point contains its id, from bit 3 on. In other entries, bits 8-12 are the number of
-characters that replace the code point. Memory: as for the Unigram engine, but 1 MB per thread.
+characters that replace the code point.
 """
 
 import string
