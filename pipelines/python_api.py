@@ -95,8 +95,8 @@ def build(
     output: the folder for the dataset.
     tokenizer: a Hub id, a folder or a tokenizer object.
     beam_args: the arguments after `--` on the command line.
-    progress: called every second from another thread, and at the end, with the counts of rows, tokens, bytes and
-        shards so far, and the total number of rows.
+    progress: called every second from another thread, and at the end, with the counts of rows, tokens, bytes and shards
+        so far, and the total number of rows.
 
     Raises: ConfigError for an unknown option; every PrepError of a build.
     """

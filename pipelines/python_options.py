@@ -25,8 +25,7 @@ def config_of(
 ) -> Iterator[PrepareConfig]:
     """Yield the config for these options. Objects are in temporary folders while the context is open.
 
-    Raises: ConfigError if an object is unsuitable; SourceError if its rows cannot be read; the errors of
-        `configs.config_of`.
+    Raises: ConfigError if an object is unsuitable; SourceError; the errors of `configs.config_of`.
     """
     plain = {name: value for name, value in options.items() if name not in configs.FUNCTIONS}
     functions = _functions(options)

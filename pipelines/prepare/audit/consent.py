@@ -1,7 +1,7 @@
 """The user's consent to use the functions and addresses that are stored in a dataset.
 
-A digest in the manifest does not make stored text trustworthy, since manifest and text have the same author.
-docs/design.md has the rules ("A stranger's dataset").
+A digest in the manifest proves nothing, since manifest and text have the same author. docs/design.md has the rules ("A
+stranger's dataset").
 """
 
 import dataclasses

@@ -86,9 +86,8 @@ class ReopenedDataset:
 def reopen(root: str, manifest: Manifest, *, consent: Consent = NONE) -> ReopenedDataset:
     """Open the dataset in `root` together with its source, at the user's location or the recorded one.
 
-    Raises: FormatError if the work folder is missing or damaged; SourceError if the source cannot be opened, or the
-        user must name it; ConfigError if the user must name functions; FingerprintMismatchError if the source has
-        changed.
+    Raises: FormatError for a damaged work folder; SourceError if the source cannot be opened, or the user must name it;
+        ConfigError if the user must name functions; FingerprintMismatchError if the source has changed.
     """
     record = source_record.read(root, manifest.fingerprint)
     columns, hold_outs, spec = _options(root, manifest)

@@ -51,7 +51,6 @@ class CheckedFile:
 
 
 def verify_files(root: str, manifest: Manifest) -> Iterator[CheckedFile]:
-    """Yield the result of checking each file of a dataset."""
     of_length = _by_length(manifest)
     for split_name, split in manifest.splits.items():
         checked: set[int] = set()

@@ -20,7 +20,7 @@ _OWN = re.compile("|".join((*map(re.escape, (WORK_FOLDER, *OWN_FILES)), FORMER.p
 
 
 def read_manifest(root: str) -> Manifest | None:
-    """Read the manifest of the dataset in the folder `root`; return None if there is no manifest.
+    """Read the manifest of the dataset in `root`; return None if there is none.
 
     Raises: ManifestError if it is damaged; OutputError if a file of the dataset is a symbolic link.
     """
@@ -33,7 +33,7 @@ def read_manifest(root: str) -> Manifest | None:
 
 
 def require_manifest(root: str) -> Manifest:
-    """Read the manifest of the dataset in the folder `root`. Raises: ManifestError if it is missing or damaged."""
+    """Read the manifest of the dataset in `root`. Raises: ManifestError if it is missing or damaged."""
     if (committed := read_manifest(root)) is not None:
         return committed
     local, cause = storage.local_path(root), f"no {manifest.FILE_NAME}, so there is no finished dataset here"

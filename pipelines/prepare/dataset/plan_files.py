@@ -1,6 +1,6 @@
 """Plan files of a split, in OUT/.prep/FINGERPRINT/SPLIT: the source rows of each shard (see docs/format.md).
 
-A plan file has at most a few megabytes. Workers get only a task's key (split, index, count), and read its plan file.
+Workers get only a task's key (split, index, count), and read its plan file.
 """
 
 import collections
@@ -82,7 +82,7 @@ def write(job: Job, plan: SplitPlan, groups: Groups) -> None:
 def relocate(job: Job, plan: SplitPlan, groups: Groups) -> None:
     """Rewrite the plan files of an earlier run if addresses or versions of the source files in `groups` have changed.
 
-    The fingerprint covers only content, so files may move. Raises: FormatError if the plan is damaged; OutputError.
+    The fingerprint covers only content, so files may move. Raises: FormatError, OutputError.
     """
     stored, groups = _find(job.work_path(plan.split, _FILE)), _relative(groups, job.root)
     assert stored is not None, "the plan was read from this file"
@@ -159,7 +159,7 @@ def rows_of_shards(root: str, fingerprint: str, split: str) -> Iterator[np.ndarr
 def task_of(job: Job, key: TaskKey) -> ShardTask:
     """Return the task with the key of `key_of`, and the locations of its rows.
 
-    Raises: FormatError if there is no plan, or it has a different number of tasks; the errors of `read`.
+    Raises: FormatError; the errors of `read`.
     """
     split, index, num_tasks = key
     if (stored := _find(job.work_path(split, _FILE))) is None:

@@ -31,8 +31,8 @@ def _integers(value: Any) -> tuple[int, ...] | None:  # thirty times as fast as 
 class Receipt:
     """Result of the task `index` of a split: its shard, or one shard per record length.
 
-    `engine`: the engine's name and version. `rows_checked`: number of rows that the reference engine also tokenized,
-    with the same result. `labels`: the distinct integer labels if they have no names (see `with_labels`), else None.
+    `engine`: the engine's name and version. `rows_checked`: rows that the reference engine also tokenized, with the
+    same result. `labels`: the distinct integer labels if they have no names (see `with_labels`), else None.
     """
 
     fingerprint: Fingerprint
@@ -71,7 +71,7 @@ def parse(text: bytes) -> Receipt:
 
 
 def to_split(receipts: Sequence[Receipt], *, rows_in: int) -> Split:
-    """Combine all receipts of a split into the split's manifest entry. `rows_in`: number of rows in the split's plan.
+    """Combine all receipts of a split into the split's manifest entry. `rows_in`: rows in the split's plan.
 
     Raises: LedgerError if rows are missing or were counted twice.
     """

@@ -23,7 +23,7 @@ INGESTED = "rows-"
 
 
 def check(root: str, *, items: Mapping[str, Any] | None, overwrite: bool, former: Manifest | None = None) -> None:
-    """Check that a job may write to the output folder `root`, without changing anything.
+    """Check that a job may write to the output folder `root`.
 
     `items`: the job's fingerprint values by name, if known. `former`: manifest of the dataset to append to, if any.
     `overwrite`: the job replaces a dataset in `root`, or an unfinished append. Raises: FingerprintMismatchError if
@@ -114,7 +114,7 @@ def require_own(job: Job) -> None:
 
 
 def clear(root: str) -> None:
-    """Delete the dataset in the folder `root`, finished or not, and no other files."""
+    """Delete the dataset in `root`, finished or not, and no other files."""
     shards = _own_shards(root)
     former = [name for name in storage.list_names(root) if own_files.FORMER.fullmatch(name)]
     # The manifest comes first: without it there is no dataset.

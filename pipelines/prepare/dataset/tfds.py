@@ -19,7 +19,7 @@ NAMES = ("dataset_info.json", "features.json", "label.labels.txt", "tags.labels.
 def files(manifest: Manifest, *, file_format: str = "tfrecord") -> dict[str, bytes]:
     """Return the content of each TFDS metadata file by file name; empty for a dataset that TFDS cannot read.
 
-    `file_format`: TFDS's name for the format of the shards (`core/file_adapters.py`), which is also their suffix.
+    `file_format`: TFDS's name for the format of the shards (`core/file_adapters.py`).
     """
     if manifest.compression != "none" or manifest.bucket_lengths or manifest.generations:
         return {}

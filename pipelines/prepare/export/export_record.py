@@ -37,7 +37,6 @@ class ExportedFile:
 
     @classmethod
     def of(cls, name: str, content: Any) -> ExportedFile:
-        """Return the entry of the file `name` with this bytes-like content."""
         view = memoryview(content)
         return cls(name=name, num_bytes=view.nbytes, sha256=hashlib.sha256(view).hexdigest())
 

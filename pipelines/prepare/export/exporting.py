@@ -54,7 +54,7 @@ WRITERS: dict[ExportFormat, type[Writer]] = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Exported:
-    """Result of an export to the folder `root`. `shards_kept`: number of shards that earlier runs exported."""
+    """Result of an export to the folder `root`. `shards_kept`: shards that earlier runs exported."""
 
     root: str
     shards: tuple[ExportedShard, ...] = dataclasses.field(repr=False)
@@ -66,8 +66,8 @@ class Exported:
 def export(root: str, settings: ExportSettings, *, watch: Watch = unwatched) -> Exported:
     """Export the dataset in `root`, or complete an unfinished export.
 
-    Raises: ManifestError if there is no finished dataset; ConfigError if the settings do not fit the dataset;
-        CorruptRecordError for a damaged shard; OutputError if the output folder has other content or cannot be written.
+    Raises: ManifestError if there is no finished dataset; ConfigError if the settings do not fit it; CorruptRecordError
+    for a damaged shard; OutputError.
     """
     began = time.perf_counter()
     manifest = own_files.require_manifest(root)

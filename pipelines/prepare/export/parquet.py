@@ -4,8 +4,8 @@ Names and types follow packed rows in TRL (`trl/data_utils.py`, `pack_dataset`) 
 (`axolotl/utils/data/wrappers.py`, `_is_dataset_already_tokenized`): `input_ids` is list<int32>. The file's metadata
 contains class names under `huggingface`, where `datasets.Features.from_arrow_schema` reads them.
 
-Values are encoded by byte stream split and zstd: 106 million tokens a second at 1.4 bytes each. Plain values with zstd
-reach 61 million at 1.8 bytes (measured). pyarrow can read the encoding since 17.
+Values are encoded by byte stream split and zstd. Plain values with zstd would be slower to write, and larger
+(measured). pyarrow can read the encoding since 17.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ from tfrecord_io.manifest import Shard
 
 
 class ParquetWriter(Writer):
-    """Writer of Parquet files and a dataset card. `group_tokens`: about the number of tokens in a row group."""
+    """Writer of Parquet files and a dataset card. `group_tokens`: approximate number of tokens in a row group."""
 
     packages, suffix, group_tokens = ("pyarrow",), ".parquet", 1 << 21
 

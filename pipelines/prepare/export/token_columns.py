@@ -21,7 +21,7 @@ _OF_DOCUMENTS = ("input_ids", "attention_mask", "labels")
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ExportedColumn:
-    """Column of N rows: `values` [N, ...], or flat `values` with `counts`, int64 [N], the number of values per row."""
+    """Column of N rows: `values` [N, ...], or flat `values` with `counts`, int64 [N], values per row."""
 
     values: np.ndarray
     counts: np.ndarray | None = None

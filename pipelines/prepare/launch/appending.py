@@ -39,14 +39,14 @@ class NothingNewError(SourceError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Append:
-    """Append of new rows to the finished dataset in the folder `root`. `former`: its manifest before the append."""
+    """Append of new rows to the finished dataset in `root`. `former`: its manifest before the append."""
 
     root: str
     former: Manifest
 
     @classmethod
     def to(cls, root: str) -> Append:
-        """Read the manifest of the finished dataset in the folder `root`, to append to it.
+        """Read the manifest of the finished dataset in `root`, to append to it.
 
         Raises: OutputError if there is no manifest; ManifestError if it is damaged or does not list its source.
         """

@@ -45,7 +45,7 @@ def diagnose(output: str, *, region: str | None = None) -> Iterator[Check]:
     """Check whether a build can write to the folder or address `output`: yield the result of each check.
 
     Ends early if a check fails that all others depend on. `region`: region or zone of the TPU that will read the
-    output. Raises: ConfigError if the address or the credentials are invalid.
+    output. Raises: ConfigError.
     """
     if bucket_of(output) is not None:
         for check in store_of(output).checks(output, region=region):

@@ -43,7 +43,7 @@ _TASK_BYTES = 64 << 20
 def evaluation_runs(config: SourceConfig) -> EvaluationRuns | None:
     """Return the hashes of all runs of N consecutive words in the evaluation sets of --decontaminate.
 
-    N is the value of --decontaminate-words. None without such sets. Raises: SourceError; ConfigError without a column.
+    N is the value of --decontaminate-words. None without such sets. Raises: SourceError, ConfigError.
     """
     if not config.decontaminate:
         return None
@@ -98,7 +98,7 @@ def mark(
     """Return `splits` with readers that leave out duplicate and contaminated rows.
 
     `columns`: the columns to compare. `runs`: the result of `evaluation_runs`. `fingerprint`: names the folder of an
-    earlier result. Raises: ConfigError if the options do not fit the dataset; the errors of `Runner.run`.
+    earlier result. Raises: ConfigError; the errors of `Runner.run`.
     """
     if runs is not None and columns.nested:
         raise ConfigError(

@@ -47,7 +47,7 @@ class Cost:
 
     @property
     def waste(self) -> float:
-        """Number of padding tokens plus tokens cut off, divided by the number of tokens in the rows."""
+        """Padding tokens plus tokens cut off, divided by the tokens in the rows."""
         kept = 1 - self.tokens_cut
         return kept / max(1 - self.padding, 1e-9) - kept + self.tokens_cut
 
@@ -90,7 +90,7 @@ class Estimate:
 
 
 def estimate(config: PrepareConfig) -> list[Estimate]:
-    """Estimate every split that `build` would make, without writing to the output."""
+    """Estimate every split that `build` would make."""
     request = open_request(config)
     with tempfile.TemporaryDirectory(prefix="prep-tfrecords-") as folder:
         here = dataclasses.replace(request.config, output=dataclasses.replace(config.output, root=folder), beam_args=())
@@ -157,9 +157,9 @@ def compare(
 ) -> tuple[Cost, ...]:
     """Return the costs of the layout `pad`, of `pad` with --bucket-lengths, and, if `joined`, of `concat` and `pack`.
 
-    `row_tokens` int64 [N]: lengths of sampled rows before truncation. `rows`: number of rows in the split. `pad` is
-    tried with `length` and with each power of two from 64 to `longest`. `joined`: whether a record may hold parts of
-    several rows. `most`: maximum number of documents in a record of `pack`; None for no limit.
+    `row_tokens` int64 [N]: lengths of sampled rows before truncation. `rows`: rows in the split. `pad` is tried with
+    `length` and with each power of two from 64 to `longest`. `joined`: whether a record may hold parts of several rows.
+    `most`: maximum number of documents in a record of `pack`; None for no limit.
     """
     total = int(row_tokens.sum())
     if not total:

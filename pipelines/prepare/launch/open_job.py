@@ -1,7 +1,4 @@
-"""Open a build in two steps: `open_request` needs no rows, and `open_job` locates or ingests the rows.
-
-With --append, the job leaves out the rows that are already in the dataset (`appending`).
-"""
+"""Open a build in two steps: `open_request` needs no rows, and `open_job` locates or ingests the rows."""
 
 import dataclasses
 import functools
@@ -73,7 +70,6 @@ class OpenRequest:
 
     @property
     def inputs(self) -> Inputs:
-        """Names of the columns that the layout tokenizes."""
         return layouts.inputs_of(self.config.layout, self.config.source)
 
     def needed_splits(self) -> Collection[str]:
@@ -150,7 +146,7 @@ class OpenRequest:
 
 
 def open_request(config: PrepareConfig) -> OpenRequest:
-    """Open the source and the tokenizer of a build, and make every check that needs no rows. Writes nothing.
+    """Open the source and the tokenizer of a build, and make every check that needs no rows.
 
     Raises: SourceError, TokenizerError, ColumnError or ConfigError if they do not fit `config`; with --append also
         FingerprintMismatchError and the errors of `Append.to`.
@@ -234,7 +230,6 @@ class OpenJob:
         return self.request.source.listing.identity
 
     def reserve(self) -> None:
-        """Claim the output folder for the job, and write the job's files in its work folder."""
         request = self.request
         place = source_record.location_of(self.config.source, request.source, request.functions)
         reservation.reserve(

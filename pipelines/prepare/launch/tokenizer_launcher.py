@@ -34,7 +34,7 @@ _RECORDED = ("vocab_size", "special_tokens", "min_frequency", "lowercase", "samp
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainedTokenizer:
-    """Result of training a tokenizer on the texts of `columns`. `splits`: number of rows by split, sampled or not."""
+    """Result of training a tokenizer on the texts of `columns`. `splits`: rows by split, sampled or not."""
 
     request: TokenizerRequest
     columns: tuple[str, ...]

@@ -33,10 +33,10 @@ class Encoded:
     `owners` int64, ascending: the row index of each sequence; None if each row has exactly one sequence.
     `arrays`: features that are not tokenized, by name, [N, ...].
     `reasons` object [N]: why a row is rejected, or ''.
-    `full_lengths` int64 [N]: number of tokens before truncation, including special tokens.
+    `full_lengths` int64 [N]: tokens before truncation, including special tokens.
     `side_lengths`, by answer: for preference pairs, full lengths with this answer; `full_lengths` has the larger.
-    `tokens_cut`: number of tokens that truncation removed from usable rows.
-    `fim`: numbers of usable rows by kind of fill-in-the-middle (see `Ledger`).
+    `tokens_cut`: tokens that truncation removed from usable rows.
+    `fim`: usable rows by kind of fill-in-the-middle (see `Ledger`).
     `details`: explanations of the reasons, by row index.
     """
 
@@ -114,8 +114,8 @@ Lineage = Callable[[int], list[Piece]]
 class Builder(abc.ABC):
     """Collects tokenized rows, and makes the records of a shard.
 
-    `rows_used`: number of rows in records. `tokens_cut`: number of tokens of used rows that are in no record. Both are
-    final after the last chunk. `length`, `rows`: see `by_length`; None if all records have the same length.
+    `rows_used`: rows in records. `tokens_cut`: tokens of used rows that are in no record. Both are final after the last
+    chunk. `length`, `rows`: see `by_length`; None if all records have the same length.
     """
 
     length: int | None = None

@@ -37,7 +37,6 @@ class Packing:
         return np.diff(offsets_of(self.sizes)[self.edges])
 
     def rows(self, start: int, stop: int) -> Packing:
-        """Return only the rows [start, stop)."""
         low, high = self.edges[start], self.edges[min(stop, len(self))]
         return Packing(
             documents=self.documents[low:high],

@@ -45,7 +45,7 @@ class PadEncoder(RowsEncoder):
 
     @classmethod
     def open(cls, context: LayoutContext) -> PadEncoder:
-        """Return an encoder with the requested engine, and with a `reference` if that is another engine."""
+        """Return an encoder with the requested engine."""
         tokenizer, length, dtype = context.tokenizer, context.length, id_dtype(context.facts.vocab_size)
         pair, truncation = len(context.columns.texts) == 2, context.layout.truncation
         slow = open_rows(tokenizer, length=length, truncation=truncation, dtype=dtype, pair=pair, words=cls.words)

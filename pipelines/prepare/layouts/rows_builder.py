@@ -63,7 +63,6 @@ class Field:
         return out
 
     def of_length(self, length: int) -> Field:
-        """Return the same field for records of `length` tokens."""
         mask = None if self.mask is None else dataclasses.replace(self.mask, shape=(length,))
         return dataclasses.replace(self, feature=dataclasses.replace(self.feature, shape=(length,)), mask=mask)
 

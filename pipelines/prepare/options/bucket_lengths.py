@@ -74,7 +74,7 @@ def length_index(lengths: Sequence[int], row_tokens: np.ndarray) -> np.ndarray:
 def choose(
     row_tokens: np.ndarray, *, count: int, longest: int, fixed: bool, weights: np.ndarray | None = None
 ) -> tuple[int, ...]:
-    """Choose at most `count` row lengths with the least padding. `row_tokens` int64 [N]: numbers of tokens of rows.
+    """Choose at most `count` row lengths with the least padding. `row_tokens` int64 [N]: tokens per row.
 
     `weights` float64 [N]: how many rows each entry represents; None for one. Rows longer than `longest` are cut. The
     largest row length is `longest` if `fixed`, else the smallest multiple of 8 that holds all rows, at most `longest`.

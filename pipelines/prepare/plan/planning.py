@@ -117,8 +117,8 @@ class ShardTask:
 class SplitPlan:
     """Plan of one split. Its shards contain the rows `ranges` of `source_split`; shard i has `rows[i]` of them.
 
-    `predicted_bytes`: predicted size of all shards. `tasks_before`: number of tasks of the build and earlier appends.
-    `spans` int64 [n, 2]: the row ranges of all shards, one shard after another; None for a plan read from its file.
+    `predicted_bytes`: predicted size of all shards. `tasks_before`: tasks of the build and earlier appends. `spans`
+    int64 [n, 2]: the row ranges of all shards, one shard after another; None for a plan read from its file.
     """
 
     split: str

@@ -45,7 +45,6 @@ class Progress:
             self._notes.append(note)
 
     def drain_notes(self) -> list[str]:
-        """Return the notes posted since the last call."""
         with self._lock:
             notes, self._notes = self._notes, []
             return notes

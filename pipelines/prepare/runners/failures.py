@@ -1,7 +1,7 @@
 """Pass errors from the workers of a Beam job to the launcher.
 
 A runner reports failures as text: a task's PrepError as JSON, or, if a worker process died, a message about a broken
-connection. The launcher turns both into a PrepError. Tracebacks are in the worker's output or the runner's log.
+connection. The launcher turns both into a PrepError.
 """
 
 from __future__ import annotations

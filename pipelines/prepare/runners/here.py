@@ -2,7 +2,7 @@
 
 A single child is spawned. On Linux, several are forked from a fork server: a spawned child that gets all tasks and
 imports once, so 16 children start ten times as fast. Forking is safe: the server runs no Python thread, and OpenBLAS
-and jemalloc stop theirs around a fork. Children end with the launcher. On Linux, their memory is limited.
+and jemalloc stop theirs around a fork.
 """
 
 from __future__ import annotations

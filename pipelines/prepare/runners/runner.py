@@ -11,10 +11,10 @@ from pipelines.prepare.process.progress import Progress
 class Work:
     """Tasks to run, with functions that can be pickled.
 
-    `function` runs one task, and returns counts for the metrics of a Beam job. `finish` runs once after all tasks, on
-    a machine that runs tasks, so that a remote job completes without this process. `processes`: number of local child
-    processes. `name`: part of a remote job's name. `place`: the folder of the results; Dataflow runs only one job for
-    it at a time.
+    `function` runs one task, and returns counts for the metrics of a Beam job. `finish` runs once after all tasks, on a
+    machine that runs tasks, so that a remote job completes without this process. `processes`: local child processes.
+    `name`: part of a remote job's name. `place`: the folder of the results; Dataflow runs only one job for it at a
+    time.
     """
 
     function: Callable[[Any, Progress], Mapping[str, int]]

@@ -44,8 +44,8 @@ def write(
 ) -> receipts.Receipt:
     """Write the shards of a task, one per record length, and its receipt. Return the receipt.
 
-    `expected`: manifest entries of shards that are made again, to compare; None for new shards. `threads`: number of
-    threads; None for one per core.
+    `expected`: manifest entries of shards that are made again, to compare; None for new shards. `threads`: None for one
+    per core.
 
     Raises: as `shard_files.write`; SourceError; TokenizerError if the tokenizer fails on a row, or the engine's tokens
     differ from the reference's; RowsRejectedError if the job is strict and rejects a row.

@@ -84,7 +84,7 @@ def list_names(folder: str) -> list[str]:
 
 
 def read_bytes(path: str, *, most_bytes: int = _MOST_BYTES) -> bytes:
-    """Read a whole file. Raises: FormatError if it has more than `most_bytes`."""
+    """Read a whole file. Raises: FormatError if it exceeds `most_bytes`."""
     if local_path(path) is None:
         fs, inner = file_system(path)
         with reading(path):

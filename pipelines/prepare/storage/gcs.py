@@ -148,8 +148,7 @@ def write(path: str, chunks: Iterable[Any], *, inside: str | None = None, replac
     """Upload buffers to an object that appears when all have arrived.
 
     replacing: the generation to replace; 0 if there must be no object, None for any.
-    Raises: OutputError if an object of another generation has different content, or the upload cannot continue;
-        errors of `chunks`.
+    Raises: OutputError if an object of another generation has different content; errors of `chunks`.
     """
     from google.api_core.exceptions import GoogleAPICallError, PreconditionFailed
     from google.cloud.storage.exceptions import DataCorruption

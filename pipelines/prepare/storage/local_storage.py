@@ -5,8 +5,7 @@
 Links are not followed below the dataset folder `inside`, nor at the end of a path, because a dataset's sender could use
 them to redirect reads and writes.
 
-A job locks `.prep/lock` with flock; the kernel releases the lock when the process ends. (The package `filelock` does
-not name the holder, and accepts a hard link.)
+A job locks `.prep/lock` with flock; the kernel releases the lock when the process ends.
 
 Functions raise OutputError and OSError.
 """
@@ -113,7 +112,7 @@ def refuse_links(root: str, *, is_own: Callable[[str], object], folders: Collect
 
 
 def write(path: str, chunks: Iterable[Any], *, inside: str | None = None, replacing: int | None = None) -> None:
-    """Write buffers to a file; make missing folders below `inside`. Raises: errors of `chunks`."""
+    """Write buffers to a file; make missing folders below `inside`."""
     name = os.path.basename(path)
     partial = f"{PARTIAL}{uuid.uuid4().hex}-{name}"
     with contextlib.ExitStack() as stack:

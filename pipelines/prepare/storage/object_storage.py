@@ -61,7 +61,7 @@ def entries(path: str) -> dict[str, int | None]:
 
 
 def write(path: str, chunks: Iterable[Any], *, inside: str | None = None, replacing: int | None = None) -> None:
-    """Write buffers to an object that appears when all have arrived. Raises: errors of `chunks`."""
+    """Write buffers to an object that appears when all have arrived."""
     fs, inner = open_fs(path)
     stream = fs.open(inner, "wb")
     try:

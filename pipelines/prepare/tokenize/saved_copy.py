@@ -29,8 +29,8 @@ _SETTABLE = ("padding_side", "truncation_side", "model_input_names", "split_spec
 def save(tokenizer: HFTokenizer, name: str) -> tuple[HFTokenizer, Files]:
     """Convert a tokenizer to files, in memory. Return a copy loaded from the files, and the files' contents by name.
 
-    If the tokenizer's class ignores parts of tokenizer.json, the files name the generic class instead.
-    Raises: TokenizerError if the tokenizer cannot be saved, or if no copy gives the same tokens.
+    If the tokenizer's class ignores parts of tokenizer.json, the files name the generic class instead. Raises:
+    TokenizerError if no copy gives the same tokens.
     """
     files = _written(tokenizer, name)
     copy = load(files)
@@ -69,7 +69,7 @@ def require_kind(tokenizer: HFTokenizer, name: str) -> None:
 def load(files: Files) -> HFTokenizer:
     """Load a tokenizer from its files (contents by name), offline and without running code in them.
 
-    Raises: TokenizerError if it cannot be loaded, or if its settings refer to a file outside its folder.
+    Raises: TokenizerError.
     """
     with tempfile.TemporaryDirectory() as folder:
         write(files, folder)

@@ -48,8 +48,8 @@ _log = logging.getLogger(__name__)
 def resolve(config: TokenizerConfig, *, template: str | None = None) -> tuple[HFTokenizer, Files]:
     """Load a tokenizer and apply the user's settings. Return a copy and its files, from `saved_copy.save`.
 
-    `template`: the name of a chat template. Raises: TokenizerError if the tokenizer cannot be loaded or saved, has
-    neither a pad nor an EOS token, or fails `require_deterministic`.
+    `template`: the name of a chat template. Raises: TokenizerError, also if the tokenizer has neither a pad nor an EOS
+    token.
     """
     paths.require_tokenizer(config.name)
     tokenizer = _fetch(config)

@@ -76,7 +76,7 @@ def train(
     """Train a tokenizer on batches of texts. Warns if its vocabulary is smaller than requested.
 
     `characters`: the result of `characters_of` for WordPiece, else empty.
-    Raises: ConfigError if the special tokens and characters exceed the vocabulary; any error that `texts` raises.
+    Raises: ConfigError; errors of `texts`.
     """
     learner = template.splitter()
     learner.model, trainer = _model_and_trainer(template, request, characters)

@@ -1,8 +1,7 @@
 """Recognize preference pairs (a prompt, a chosen and a rejected answer) by their columns, and convert them.
 
-docs/how-to/layouts/preference.md lists the known formats. The first format with all its columns in every split is used.
-The rules are from TRL 1.16 (`DPOTrainer._prepare_dataset`, `data_utils.extract_prompt`) and LLaMA-Factory 0.9.5
-(`data.converter`, ranking).
+docs/how-to/layouts/preference.md lists the known formats. The rules are from TRL 1.16 (`DPOTrainer._prepare_dataset`,
+`data_utils.extract_prompt`) and LLaMA-Factory 0.9.5 (`data.converter`, ranking).
 """
 
 from collections.abc import Mapping, Sequence

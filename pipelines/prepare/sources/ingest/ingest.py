@@ -179,7 +179,7 @@ def read_groups(
 ) -> dict[IngestTask, Groups]:
     """Return the row groups of each task's part; call `run_tasks` to make missing parts.
 
-    `columns`: see `read_footers`. Raises: SourceError if a part can't be read; OutputError if one is still missing.
+    `columns`: see `read_footers`. Raises: SourceError, OutputError.
     """
     parts = _existing_parts(source, tasks)
     if missing := [task for task in tasks if task not in parts]:

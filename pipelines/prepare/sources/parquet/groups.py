@@ -122,7 +122,7 @@ class Groups:
 
     Arrays are [N], of any signed integer dtype, except `source_rows` int64 [S]: rows per source file, or per shard if
     files are unknown. `file`, `at`: as in `Pieces`. `num_bytes`: uncompressed size of the job's columns.
-    `stored_bytes`: their size in the file. `nulls`: number of nulls by column, where known.
+    `stored_bytes`: their size in the file. `nulls`: nulls by column, where known.
     """
 
     files: tuple[DataFile, ...]

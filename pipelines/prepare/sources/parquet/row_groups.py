@@ -139,8 +139,7 @@ def read_rows(
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """For each piece, yield the number of its first row and a record batch with `columns`.
 
-    `types`: schema to cast to. `addresses`: see `opened`. Raises: SourceError if a file is missing, changed or damaged,
-    or can't be cast.
+    `types`: schema to cast to. `addresses`: see `opened`. Raises: SourceError.
     """
     wanted = stored_columns.schema_of(types, columns)
     remote = any(access.is_remote(addresses.get(file.path, file.path)) for file in pieces.files)

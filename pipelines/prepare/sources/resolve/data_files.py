@@ -162,7 +162,7 @@ def describe(path: str, *, name: str = "") -> DataFile:
 
 
 def identify(files: Sequence[DataFile]) -> list[DataFile]:
-    """Return the files with tags that identify their content. Raises: SourceError if one is missing or changing."""
+    """Return the files with tags that identify their content. Raises: SourceError."""
     return list(ordered_map(_identified, files, threads=min(_THREADS, len(files))))
 
 

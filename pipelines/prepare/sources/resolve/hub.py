@@ -134,7 +134,7 @@ def as_source_error(dataset: str) -> Iterator[None]:
 def read_range(address: str, start: int, stop: int) -> bytes:
     """Read the bytes [start, stop) of a file at `hf://datasets/NAME@COMMIT/FILE`.
 
-    Raises: FileNotFoundError; SourceError if access is refused; other errors of the Hub's client.
+    Raises: FileNotFoundError, SourceError, other errors of the Hub's client.
     """
     import huggingface_hub.utils
     from huggingface_hub import errors

@@ -118,7 +118,7 @@ def with_members(builder: Any) -> Any:
     """Return a builder that reads the members of tar archives, which `datasets` doesn't unpack in streams.
 
     A builder with options is always opened again, because `datasets` ignores options such as `delimiter` for folders.
-    Raises: OSError, tarfile.TarError; SourceError if a member's name can't be part of an address.
+    Raises: OSError, tarfile.TarError, SourceError.
     """
     files = members = splits_of(builder)
     if builder.name != "webdataset":

@@ -30,7 +30,7 @@ def is_saved(folder: str) -> bool:
 
 
 def read(folder: str) -> dict[str, tuple[list[str], Any]]:
-    """Return each split's Arrow files, in row order, and `Features`. Raises: SourceError if metadata is damaged."""
+    """Return each split's Arrow files, in row order, and `Features`. Raises: SourceError."""
     if _content(folder, _DICT) is None:
         loaded = _read(folder, _STATE, lambda state: state.get("_split") if state.get("_data_files") else None)
         return {own_name(str(loaded or "")): _split(folder, "")}

@@ -70,8 +70,7 @@ def examine_functions(
     """Try the functions on one sample after another, until they keep at least one row.
 
     Return the functions with output schema and share of kept rows, and the output columns. `stored`: input columns of
-    the split, which has `rows` rows. `samples`: tables, and their descriptions for messages. Raises: SourceError if a
-    function fails, or keeps no row of any sample.
+    the split, which has `rows` rows. `samples`: tables, and their descriptions for messages. Raises: SourceError.
     """
     num_tried = 0
     for table, where in samples:

@@ -32,8 +32,7 @@ class RowFunctions:
     def apply(self, batch: pa.RecordBatch, columns: Sequence[str], *, where: str) -> tuple[pa.RecordBatch, np.ndarray]:
         """Apply the functions to n rows; return a batch of `columns`, and the reasons why rows are left out.
 
-        The batch has n rows; filtered rows are null. Reasons and `where`: as in `applied`. Raises: SourceError if a
-        function fails, or returns a type other than in `schema`.
+        The batch has n rows; filtered rows are null. Reasons and `where`: as in `applied`. Raises: SourceError.
         """
         table, reasons = applied(self.functions, pa.Table.from_batches([batch]), where=where)
         wanted = stored_columns.schema_of(self.schema, columns)

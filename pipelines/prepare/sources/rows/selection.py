@@ -99,8 +99,8 @@ def open_rows(
 def select_ranges(config: SourceConfig, lengths: Mapping[str, int]) -> dict[str, Chosen]:
     """Return the splits that --split requests, by default all with rows. Each is cut at --limit rows.
 
-    `lengths`: number of rows by source split. Raises: SplitNotFoundError if a split doesn't exist or has no rows, or
-    two have the same name; SourceError if there are no rows at all.
+    `lengths`: rows by source split. Raises: SplitNotFoundError if a split doesn't exist or has no rows, or two have the
+    same name; SourceError if there are no rows at all.
     """
     if not config.splits and not any(lengths.values()):
         raise no_rows(config.dataset)
@@ -187,8 +187,7 @@ def resolve_hold_outs(
 ) -> tuple[HoldOut, ...]:
     """Return the held-out splits. Splits that take rows from the same one of `splits` have disjoint ranges of hashes.
 
-    `by`: see `HoldOut`. Raises: ConfigError if a name is taken, or a split has too few rows; SplitNotFoundError if the
-    split to take rows from doesn't exist, or can't be guessed.
+    `by`: see `HoldOut`. Raises: ConfigError if a name is taken, or a split has too few rows; SplitNotFoundError.
     """
     hold_outs: list[HoldOut] = []
     for option in options:

@@ -174,8 +174,7 @@ def _text_of(function: types.FunctionType, used: Mapping[str, Any]) -> str:
 def call(function: UserFunction, table: pa.Table, *, where: str) -> pa.Table | np.ndarray:
     """Call a function on n rows; return the table of a map, or the mask of a filter, bool [n], with False for null.
 
-    `where`: description of the rows, for messages. Raises: SourceError if the function fails, or returns the wrong type
-    or number of rows.
+    `where`: description of the rows, for messages. Raises: SourceError.
     """
     callee = load(function)
     try:

@@ -72,7 +72,6 @@ class Conversation:
         return [at for at, message in enumerate(messages) if message["role"] == "assistant" and at not in unlearned]
 
     def until(self, stop: int) -> "Conversation":
-        """Return the conversation with only its first `stop` messages."""
         return dataclasses.replace(self, messages=self.messages[:stop])
 
 
@@ -162,7 +161,7 @@ def conversation_of(
     A message, a part of its content or thought, or a range of characters (in `train_detail`) is not learned if `weight`
     (OpenAI) is 0 or `train` (Axolotl) is false. If both are given, `train` applies. `learns_prompts`: also learn the
     answers in the prompt of a row with prompt and completion.
-    Raises: Rejected if a value has the wrong type.
+    Raises: Rejected.
     """
     kept, unlearned, withheld = [], set(), {}
     for index, message in enumerate(messages):

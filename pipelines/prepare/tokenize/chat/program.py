@@ -18,8 +18,8 @@ class Settings:
     `source`, `tools_source`: the template for conversations without and with tools. `date` (ISO) replaces today's date.
     `learn`: which answers are learned. `learns_prompts`: also learn answers in the prompt of a row with prompt and
     completion. `whole_turns`: learn all of an answer's turn after the role. `learn_not`: any of "thoughts" and
-    "tool_calls". `joins_line_breaks`: the tokenizer has one token for two line breaks. `cpu_seconds`: processor time; 5
-    to 100 µs are usual. `memory_bytes`: for a whole batch. `text_bytes`: for the UTF-8 text.
+    "tool_calls". `joins_line_breaks`: the tokenizer has one token for two line breaks. `cpu_seconds`: processor time.
+    `memory_bytes`: for a whole batch. `text_bytes`: for the UTF-8 text.
     """
 
     source: str

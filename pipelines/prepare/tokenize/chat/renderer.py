@@ -77,7 +77,7 @@ class ChatTemplate:
 
         Returns: one result, or one per answer if --learn is "each". A result is the UTF-8 text, learned byte spans,
         number of messages and skipped byte spans.
-        Raises: Rejected if the template fails, or if an answer cannot be located with certainty.
+        Raises: Rejected.
         """
         finder, answers, learn = self.finder(conversation), conversation.learned(), self.settings.learn
         parts = [(conversation, answers if learn == "all" else answers[-1:])]

@@ -118,7 +118,6 @@ class ChatRenderer:
         )
 
     def learning(self, learn: Learn) -> ChatRenderer:
-        """Return a renderer with the value `learn` of --learn."""
         return ChatRenderer(dataclasses.replace(self.settings, learn=learn))
 
     @staticmethod

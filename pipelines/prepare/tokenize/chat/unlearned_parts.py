@@ -51,8 +51,7 @@ def unlearned_spans(
 ) -> Spans:
     """Return the byte spans of a rendered conversation that are in answers, but not learned, sorted and disjoint.
 
-    `answers`: indices of the messages to learn. Raises: Rejected if a span cannot be found with certainty, or if the
-    template requires a part that --learn-not names.
+    `answers`: indices of the messages to learn. Raises: Rejected if a span cannot be found with certainty.
     """
     spans: Spans = []
     for index in conversation.withheld.keys() & answers:
