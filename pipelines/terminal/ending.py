@@ -56,7 +56,7 @@ def _is_discarded(frame: FrameType | None) -> bool:
 def own_temporary_folder() -> Iterator[None]:
     """Keep temporary files of this process and its children in one folder, and remove the folder at the end.
 
-    The files of killed children are removed, too. For users without a home folder, HOME is also set to this folder.
+    For users without a home folder, HOME is also set to this folder.
     """
     before = os.environ.get("TMPDIR", "")
     with contextlib.ExitStack() as removed:

@@ -56,7 +56,7 @@ def with_labels(known: np.ndarray, more: np.ndarray) -> np.ndarray:
 
 
 def dump(receipt: Receipt) -> bytes:
-    """Return a receipt as JSON. Equal receipts give equal bytes."""
+    """Return a receipt as JSON."""
     document = {**dataclasses.asdict(receipt), "shards": [shard.to_json() for shard in receipt.shards]}
     return (json.dumps(document, sort_keys=True, indent=1) + "\n").encode()
 

@@ -17,7 +17,7 @@ NAMES = ("dataset_info.json", "features.json", "label.labels.txt", "tags.labels.
 
 
 def files(manifest: Manifest, *, file_format: str = "tfrecord") -> dict[str, bytes]:
-    """Return the content of each TFDS metadata file by file name; empty for a dataset that TFDS cannot read.
+    """Return the content of each TFDS metadata file by file name; empty if TFDS cannot read the dataset.
 
     `file_format`: TFDS's name for the format of the shards (`core/file_adapters.py`).
     """

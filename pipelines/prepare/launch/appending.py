@@ -1,6 +1,6 @@
 """Append new rows of the same source to a finished dataset, with unchanged options.
 
-The source must begin with exactly the files and rows that the manifest lists. Old files are not read again.
+The source must begin with exactly the files and rows that the manifest lists.
 """
 
 from __future__ import annotations

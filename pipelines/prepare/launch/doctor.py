@@ -28,7 +28,7 @@ _LEAST_FREE_BYTES = 1 << 30
 
 
 def describe_machine() -> dict[str, str]:
-    """Return facts for a bug report by name: package versions, Python, cores and memory, all as texts."""
+    """Return facts for a bug report by name: package versions, Python, cores and memory."""
     facts = {
         "prep-tfrecords": tfrecord_io.__version__,
         "python": f"{platform.python_version()} on {platform.system()} {platform.machine()}",

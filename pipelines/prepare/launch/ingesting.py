@@ -1,7 +1,7 @@
 """Ingest rows that cannot be read in place: write them to a Parquet copy.
 
 The copy is in OUT/.prep/rows-DIGEST, or for `plan` in a temporary folder. Remote workers lack this machine's disk and
-the user's credentials, so local processes ingest such files. Parquet files that need no ingest are copied unchanged.
+the user's credentials, so local processes ingest such files.
 """
 
 import dataclasses

@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 def build(config: PrepareConfig, *, watch: Watch = unwatched) -> Built:
     """Build the dataset that `config` describes, or complete an unfinished build.
 
-    `watch`: shows the progress. Raises: a PrepError for every fault that a user can cause; then no manifest is written.
+    Raises: a PrepError for every fault that a user can cause; then no manifest is written.
     """
     root, handler = logging.getLogger(), logging.lastResort or logging.NullHandler()
     if not root.handlers:  # Beam would configure it, and then the caller's `logging.basicConfig` would do nothing

@@ -69,7 +69,7 @@ class TrainedTokenizer:
 def train_tokenizer(request: TokenizerRequest, *, watch: Watch = unwatched) -> TrainedTokenizer:
     """Train a tokenizer, evaluate it on some texts, and write its folder.
 
-    `watch`: shows the progress. Raises: a PrepError for every fault that a user can cause; then no tokenizer is usable.
+    Raises: a PrepError for every fault that a user can cause; then no tokenizer is usable.
     """
     began = time.perf_counter()
     paths.require_dataset(request.source.dataset, *request.source.more_paths)

@@ -150,7 +150,7 @@ class SplitPlan:
         return self.spans[self._offsets[first] : self._offsets[last]]
 
     def tasks(self) -> list[ShardTask]:
-        """Return one task per shard. Their `pieces` are None."""
+        """Return one task per shard."""
         return [
             ShardTask(split=self.split, index=index, count=self.tasks_after, num_rows=rows)
             for index, rows in enumerate(self.rows, start=self.tasks_before)

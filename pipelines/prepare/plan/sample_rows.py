@@ -2,7 +2,7 @@
 
 A run has a few neighbouring rows at a random position in a group, and is tokenized up to a limit of bytes. The run's
 other rows are only weighed: their bytes of text are counted. The sample depends only on the row groups, the row ranges
-and the seed. docs/design.md has the limits.
+and the seed.
 """
 
 import collections

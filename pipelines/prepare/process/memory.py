@@ -19,7 +19,7 @@ def keep_less() -> None:
 
 
 def release_freed() -> None:
-    """Return freed memory to the operating system. This takes a few milliseconds."""
+    """Return freed memory to the operating system."""
     pa.default_memory_pool().release_unused()
     with contextlib.suppress(OSError, AttributeError, TypeError):  # only glibc has malloc_trim
         ctypes.CDLL(None).malloc_trim(0)

@@ -47,7 +47,7 @@ def check(beam_args: Sequence[str], *, root: str) -> None:
 
 
 def is_direct(options: PipelineOptions) -> bool:
-    """Return whether the chosen runner runs jobs in this process, without opening a port."""
+    """Return whether the runner runs jobs in this process, without opening a port."""
     return runner_name(options) in _DIRECT
 
 
@@ -62,7 +62,7 @@ def open_pipeline(options: PipelineOptions) -> beam.Pipeline:
 
 
 def runner_name(options: PipelineOptions) -> str | None:
-    """Return the chosen runner's full name, also if it was given as a short name such as `flink`; None by default."""
+    """Return the runner's full name, also for a short name such as `flink`; None by default."""
     chosen: str | None = options.view_as(StandardOptions).runner
     for name in StandardOptions.KNOWN_RUNNER_NAMES:
         if chosen and chosen.lower() in (name.lower(), name.lower().removesuffix("runner")):

@@ -104,8 +104,7 @@ class PackageEngine(FastEngine):
 class FastokensEngine(PackageEngine):
     """Engine for byte-level BPE with the package `fastokens`, which encodes without Python's interpreter lock.
 
-    By default the package uses up to 32 threads, one per core; builds set FASTOKENS_BPE_THREADS to 1. The reference
-    engine encodes texts with a long s (ſ), which the package may split differently.
+    The reference engine encodes texts with a long s (ſ), which the package may split differently.
     """
 
     name = "fastokens"
@@ -181,8 +180,7 @@ def _splits_as_tried(pre_tokenizer: dict[str, Any]) -> bool:
 class GigatokenEngine(PackageEngine):
     """Engine for SentencePiece's BPE with the package `gigatoken`, which encodes without Python's interpreter lock.
 
-    The package's byte-level BPE is not used (docs/explanation/engines.md). For batches of a megabyte or more, the
-    package uses its own threads.
+    For batches of a megabyte or more, the package uses its own threads.
     """
 
     name = "gigatoken"
