@@ -45,7 +45,7 @@ def test_each_type_takes_a_step_is_saved_predicts_and_is_exported(tmp_path: Path
     few = building.reviews(max_length=16, split="train", limit=32)  # and nothing to evaluate
     data = training.translations() if task == "seq2seq" else few
     layers = LAYERS.get(kind, {"num_hidden_layers": 1})
-    folder, model = written(tmp_path / "from", kind, data=data, **layers), tmp_path / "model"
+    folder, model = written(tmp_path / kind, kind, data=data, **layers), tmp_path / "model"
     training.done(model, task=task, model=folder, data=data, steps=1)
     if task == "mlm":
         assert done("predict", model=model, fill_mask="a [MASK] film", json=True).out
@@ -82,6 +82,15 @@ def test_a_bias_of_the_logits_is_refused_unless_it_is_zero(tmp_path: Path) -> No
     tensors["final_logits_bias"] = np.zeros_like(tensors["final_logits_bias"])
     save_file(tensors, folder / "model.safetensors")
     assert "final_logits_bias" not in training.done(tmp_path / "model", **options).err
+
+
+@pytest.mark.slow
+def test_a_decoder_that_starts_otherwise_than_its_folder_is_named_needs_an_option(tmp_path: Path) -> None:
+    data = training.translations()
+    folder = written(tmp_path / "summarizer", "bart", data=data)
+    cause, remedy = training.command(tmp_path / "model", task="seq2seq", model=folder, data=data, steps=1).error
+    assert "would start with pad, but a BartBackbone starts with eos" in cause
+    assert remedy == "give --decoder-start eos"
 
 
 @pytest.mark.parametrize(("positions", "warned"), [(15, True), (16, False)])

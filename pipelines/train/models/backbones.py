@@ -22,7 +22,7 @@ from pipelines.train.errors import said
 from pipelines.train.models import checkpoint, fit
 from pipelines.train.models.checkpoint import Checkpoint
 from pipelines.train.models.families import FAMILIES, family_of
-from pipelines.train.tasks import BoundTask
+from pipelines.train.tasks import BoundTask, decoder_start
 from pipelines.train.tasks.kinds import BackboneKind as Kind
 from tfrecord_io.errors import ConfigError, PrepError
 from tfrecord_io.manifest import Manifest
@@ -133,7 +133,13 @@ def check(backbone: Any, *, config: TrainConfig, task: BoundTask) -> None:
             "decoder: token_ids, padding_mask and, optionally, segment_ids",
             remedy="choose a text encoder or decoder, or give your own model: --model package.module:build",
         )
-    needed, kind = task.kind.backbone, kind_of(backbone)
+    needed, kind, start = task.kind.backbone, kind_of(backbone), family_of(backbone).decoder_start
+    if kind == needed == "encoder-decoder" and config.decoder_start == "auto" and decoder_start(config) != start:
+        raise ConfigError(
+            f"--decoder-start auto with --model {config.model}: a model of this name would start with "
+            f"{decoder_start(config)}, but a {family_of(backbone).backbone} starts with {start}",
+            remedy=f"give --decoder-start {start}",
+        )
     if kind not in (("encoder", "decoder") if needed == "any" else (needed,)):
         raise ConfigError(
             f"--task {config.task} with --model {config.model}: the model is {_KINDS[kind][0]}",

@@ -8,6 +8,8 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tfrecord_io.objectives.labelled import StartToken
+
 # Allowed values of a setting, or a function that computes them from all settings.
 Allowed = tuple[Any, ...] | Callable[[Mapping[str, Any]], tuple[Any, ...]]
 
@@ -25,6 +27,7 @@ class Family:
     inner_embedding: whether another layer contains the token embedding, so that Keras cannot load a model for mlm.
     masked_head: names of the dense layer, norm and bias of the masked language model in a checkpoint.
     pooler: name of the pooler's layer in a checkpoint.
+    decoder_start: token that begins the decoder's input.
     causal_class: class of exported decoders in transformers.
     exported: settings that KerasHub's exporter omits or changes, each with the backbone's attribute.
     mixes_query: whether KerasHub's exporter (0.32) exchanges two dimensions of the query weights.
@@ -50,6 +53,7 @@ class Family:
     inner_embedding: bool = False
     masked_head: tuple[str, str, str] | None = None
     pooler: str = ""
+    decoder_start: StartToken = "pad"
     causal_class: str = ""
     exported: Mapping[str, str] = dataclasses.field(default_factory=dict)
     mixes_query: bool = False
@@ -168,6 +172,7 @@ FAMILIES: Mapping[str, Family] = {
     "bart": Family(
         backbone="BartBackbone",
         activation="gelu",
+        decoder_start="eos",
         scratch=_SAME,
         read=(
             *("vocab_size", "d_model", "encoder_layers", "encoder_ffn_dim", "encoder_attention_heads"),
