@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def load(*, verbose: bool, backend: Literal["tensorflow", "jax"] = "tensorflow") -> None:
-    """Import TensorFlow, and Keras with `backend`. `verbose`: show their logs. Raises: ConfigError if this fails."""
+    """Import TensorFlow, and Keras with `backend`. `verbose`: show their logs. Raises: ConfigError."""
     os.environ["KERAS_BACKEND"] = backend  # before TensorFlow, which imports Keras
     try:
         tensorflow_start.load(verbose=verbose)

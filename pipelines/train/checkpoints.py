@@ -1,8 +1,7 @@
 """Write and read checkpoints (weights, optimizer state and step), and record the training run of a model folder.
 
-docs/reference/training.md lists the files of a model folder. Its run.json identifies the training run: runs with the
-same identity have the same batches. Checkpoints are found by their names, so users may delete them. A run that resumes
-from step S repeats the evaluations after S.
+docs/reference/training.md lists the files of a model folder. Runs with the same identity in run.json have the same
+batches. Checkpoints are found by their names, so users may delete them.
 """
 
 import abc
@@ -32,7 +31,7 @@ SAVES, BEST = "checkpoints", "best"
 _IDENTITY = "run.json"
 # Key in run.json, see `device_backend.InputParts`.
 PARTS = "input_parts"
-# Key in run.json for the newest run's --steps and --warmup. Both may change.
+# Key in run.json for the newest run's --steps and --warmup.
 COURSE = "course"
 # The last file of a checkpoint: TensorFlow's ckpt-120.index, or Orbax' folder ckpt_120/.
 _CHECKPOINT = re.compile(r"ckpt(?:-(\d+)\.index|_(\d+)/?)\Z")
@@ -56,10 +55,10 @@ def claimed(
     """Check that a model folder belongs to a training run, and return the identity that its run.json recorded.
 
     `identity`: entries that identify the training run, by name. If there is no run.json, return `identity` and, if
-    `writes`, record it. Some entries may differ from the recorded ones: COURSE (--steps, --warmup), the STAGES of a
-    mixture after the last checkpoint and, with `may_change`, the options in TUNED. Then run.json is replaced (if
-    `writes`), but the returned identity has the earlier COURSE. Raises: FingerprintMismatchError if the folder contains
-    another training run; OutputError if it is unusable.
+    `writes`, record it. Some entries may differ from the recorded ones: COURSE, the STAGES of a mixture after the last
+    checkpoint and, with `may_change`, the options in TUNED. Then run.json is replaced (if `writes`), but the returned
+    identity has the earlier COURSE. Raises: FingerprintMismatchError if the folder contains another training run;
+    OutputError.
     """
     folder = model_dir.rstrip("/")
     with usable(folder):
@@ -135,7 +134,7 @@ class Saves(abc.ABC):
     @property
     @abc.abstractmethod
     def steps(self) -> list[int]:
-        """Steps of all complete checkpoints in the folder, ascending."""
+        """Steps of all complete checkpoints, ascending."""
 
     @abc.abstractmethod
     def save(self) -> None:
@@ -143,13 +142,13 @@ class Saves(abc.ABC):
 
     @abc.abstractmethod
     def load(self, step: int) -> None:
-        """Load the checkpoint of a step into the learner. Raises: OutputError if it is damaged or of another model."""
+        """Load the checkpoint of a step. Raises: OutputError if it is damaged or of another model."""
 
     def close(self) -> None:  # noqa: B027 - `save` may wait
         """Wait until all checkpoints are written."""
 
     def restore(self, *, note: Callable[[str], None]) -> int:
-        """Load the newest readable checkpoint and return its step, or 0 if the folder has no checkpoints.
+        """Load the newest readable checkpoint and return its step, or 0 if there is none.
 
         `note` is called with a warning for each damaged one. Raises: OutputError if all are damaged.
         """
@@ -188,7 +187,7 @@ def read_json(path: str) -> Any:
 
 
 def write_json(folder: str, name: str, document: Any) -> None:
-    """Write a JSON file atomically to a folder, which is created if necessary. Raises: OutputError."""
+    """Write a JSON file atomically to a new or existing folder. Raises: OutputError."""
     with usable(folder):
         tf.io.gfile.makedirs(folder)
         path = f"{folder.rstrip('/')}/{name}"
@@ -203,7 +202,7 @@ def as_json(metrics: Mapping[str, float]) -> dict[str, float | None]:
 
 
 def require_savable(model: keras.Model, *, model_name: str) -> None:
-    """Check that Keras can save a model's layers. `model_name`: the value of --model. Raises: ConfigError."""
+    """Check that Keras can save a model's layers. `model_name`: value of --model. Raises: ConfigError."""
     try:
         json.dumps(keras.saving.serialize_keras_object(model))
     except Exception as error:  # from get_config of any layer
@@ -258,7 +257,7 @@ def _first_line(error: BaseException) -> str:
 class History:
     """Evaluations of a training run by step, with their file in the model folder.
 
-    `metric`: the metric that ranks them. `writes`: whether this process writes the file. `evaluations`: by step.
+    `metric`: the metric that ranks them. `writes`: whether this process writes the file.
     """
 
     model_dir: str

@@ -1,8 +1,4 @@
-"""The program `train-tpu`, and its commands `predict` and `export`.
-
-Exit status: 0 done, 1 an error with cause and remedy, 2 a wrong option, 130 Ctrl-C, 143 SIGTERM. Messages go to stderr,
-JSON results (--json) to stdout.
-"""
+"""The program `train-tpu`. docs/reference/cli/train-tpu.md lists its exit statuses."""
 
 import json
 import os

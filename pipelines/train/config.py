@@ -223,15 +223,14 @@ class TrainConfig:
 
     @property
     def total_steps(self) -> int:
-        """Steps of the whole training run. If `epochs` are given, call `sized` first."""
+        """Steps of the whole training run. With `epochs`, call `sized` first."""
         assert self.steps is not None, "`sized` was called"
         return self.steps
 
     def sized(self, *, rows: int) -> TrainConfig:
         """Return the config with `epochs` and `warmup_ratio` converted to steps. An epoch has `rows` rows.
 
-        The steps of epochs are rounded up to a multiple of `steps_per_call`. Raises: ConfigError if the steps
-        contradict another option.
+        The steps of epochs are rounded up to a multiple of `steps_per_call`. Raises: ConfigError.
         """
         steps = self.steps
         if steps is None:
@@ -242,7 +241,7 @@ class TrainConfig:
         return dataclasses.replace(self, steps=steps, epochs=None, warmup=warmup, warmup_ratio=None)
 
     def require_equal_parts(self, replicas: int, *, place: str = "") -> None:
-        """Check that `replicas * accumulate` divides the batch. `place`: a TPU such as v3-8. Raises: ConfigError."""
+        """Check that `replicas * accumulate` divides the batch. `place`: such as v3-8. Raises: ConfigError."""
         accumulate = f" with --accumulate {self.accumulate}" if self.accumulate > 1 else ""
         devices = f"{some(replicas, 'replica')}{place and f' of {place}'}{accumulate}"
         _require_multiple("--global-batch-size", self.global_batch_size, replicas * self.accumulate, devices=devices)
@@ -255,7 +254,7 @@ class TrainConfig:
             )
 
     def identity(self) -> dict[str, Any]:
-        """Return the options, by name, that identify a training run in its model folder."""
+        """Return the options, by name, that identify a training run."""
         names = ("task", "model", "global_batch_size", "seed", "train_split", "mask_probability", "pooling")
         more = ("decoder_start", "from_scratch", "order")
         return {name: getattr(self, name) for name in (*names, *more, *TUNED)}

@@ -1,6 +1,6 @@
 """Interface of the TensorFlow and JAX backends, and the batches that they read.
 
-Keras' backend determines the implementation. Each row length has its own stream of batches and compiled step.
+Each row length has its own stream of batches and compiled step.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class InputParts:
     def kept(self, recorded: Mapping[str, Any], *, order: str, model_dir: str) -> InputParts:
         """Return the hosts and parts to resume with. `recorded`: `hosts` and `parts` when the training run began.
 
-        Raises: FingerprintMismatchError if the present number of hosts, `self.hosts`, cannot make the same batches.
+        Raises: FingerprintMismatchError if the present number of hosts cannot make the same batches.
         """
         began = InputParts(**{name: json_fields.count(recorded[name]) for name in ("hosts", "parts")})
         if order == "global" or (began.parts % self.hosts == 0 if began.parts else began.hosts == self.hosts):
@@ -65,7 +65,7 @@ class InputParts:
     def read(self, make: Callable[[tf.distribute.InputContext], tf.data.Dataset], *, host: int, hosts: int) -> Any:
         """Return a `tf.data` dataset with one host's share of each global batch: arrays [parts / hosts, rows, ...].
 
-        `make`: input function of one stream of batches. `host`: number of the host, from 0, of the present `hosts`.
+        `make`: input function of one stream of batches. `host`: number of the host, from 0, of `hosts`.
         """
         parts_per_stream = self.parts // self.hosts
         first, last = (self.parts // hosts * at for at in (host, host + 1))
@@ -84,7 +84,7 @@ class InputParts:
 
 
 class DeviceBackend(Protocol):
-    """Devices of a training run or prediction, and the operations on them. A learner is a model in training.
+    """Devices of a training run or prediction. A learner is a model in training.
 
     `hardware`: the devices in words. `is_first`: whether this process writes files and messages for all processes.
     """
@@ -99,18 +99,18 @@ class DeviceBackend(Protocol):
         """Build a training run's model and optimizer. Raises: ConfigError."""
 
     def current(self, learner: Any) -> keras.Model:
-        """Return the Keras model of a learner, with its current weights."""
+        """Return a learner's model, with its current weights."""
 
     def frozen(self, learner: Any) -> list[np.ndarray]:
         """Return the weights of a learner's reference model, or [] if it has none."""
 
     def saves(self, learner: Any, folder: str, *, keep: int) -> Saves:
-        """Open a folder, local or gs://, for the newest `keep` checkpoints of a learner."""
+        """Open a folder for the newest `keep` checkpoints of a learner."""
 
     def train(self, learner: Any, feed: Feed, *, until: int, steps_per_call: int, after_call: AfterCall) -> None:
         """Train a learner until step `until`, or until `after_call` returns False.
 
-        `after_call` is called after every `steps_per_call` steps. `feed`: result of the function `feed`.
+        `after_call` is called every `steps_per_call` steps. `feed`: result of the function `feed`.
         """
 
     def evaluate(self, learner: Any, feed: Feed) -> Evaluated:
@@ -128,7 +128,7 @@ class DeviceBackend(Protocol):
         """
 
     def anywhere(self, here: bool) -> bool:
-        """Return whether `here` is true in any of the processes. All of them must call this together."""
+        """Return whether `here` is true in any process. All processes must call this together."""
 
 
 def built(job: TrainingSetup) -> BuiltModel:
@@ -151,7 +151,7 @@ def feed(
 ) -> Feed:
     """Return the input functions of a split of `data` by row length, and the row length of each step.
 
-    For training, the batches are endless, from `start_step` on. For evaluation, every example occurs once.
+    In training, the batches are endless, from `start_step` on. In evaluation, every example occurs once.
     """
     config, length = job.config, data.manifest.row_length
     options: dict[str, Any] = {"global_batch_size": config.global_batch_size, "order": config.order}

@@ -1,4 +1,4 @@
-"""Exceptions of the trainer, all subclasses of PrepError. Errors of options and data: `tfrecord_io.errors`."""
+"""Exceptions of the trainer. Errors of options and data: `tfrecord_io.errors`."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -8,7 +8,7 @@ from tfrecord_io.errors import ConfigError, PrepError
 
 @contextlib.contextmanager
 def usual_remedies(command: str) -> Iterator[None]:
-    """Add a general remedy to any PrepError without a remedy. `command`: the command, such as train-tpu."""
+    """Add a general remedy to any PrepError without a remedy. `command`: such as train-tpu."""
     try:
         yield
     except PrepError as error:

@@ -1,6 +1,4 @@
-"""Compute evaluation metrics from logits and labels.
-
-The devices add up losses and counts. The host computes metrics from these sums or from per-row values.
+"""Compute evaluation metrics on the host, from the devices' sums of losses and counts, or from per-row values.
 
 Classification metrics equal scikit-learn's, regression metrics SciPy's. Regression metrics use all pairs in float64,
 because sums of squares in float32 have no correct digit for labels such as years.
@@ -27,8 +25,8 @@ LOWER_IS_BETTER = ("loss", "mae", "perplexity")
 class Evaluated:
     """Results of an evaluation.
 
-    `sums`: by name, float64 sums over all examples. `rows`: by name, an array with a value or vector for each example;
-    empty if the task's metrics need only sums.
+    `sums`: by name, float64 sums over all examples. `rows`: by name, a value or vector for each example; empty if the
+    task's metrics need only sums.
     """
 
     sums: Mapping[str, np.ndarray]
@@ -41,7 +39,7 @@ class Evaluated:
 
 
 def together(results: Sequence[Evaluated]) -> Evaluated:
-    """Merge the results of several datasets. `rows` gets the array PART, with the position of each row's dataset."""
+    """Merge the results of several datasets. `rows` gets the array PART."""
     sums = {name: np.sum([result.sums[name] for result in results], axis=0) for name in results[0].sums}
     rows: dict[str, np.ndarray] = {}
     if results[0].rows:
@@ -54,8 +52,8 @@ def together(results: Sequence[Evaluated]) -> Evaluated:
 def collected(steps: Iterable[Any], fetch: Callable[[Any], Any]) -> Evaluated:
     """Add up the sums of an evaluation's steps, and concatenate their per-row values.
 
-    `steps`: for each step, its sums and rows by name, on the devices. `fetch`: copies those of many steps to NumPy at
-    once, so that the devices don't wait.
+    `steps`: for each step, its sums and rows by name, on the devices. `fetch`: copies the values of many steps to NumPy
+    at once, so that the devices don't wait.
     """
     total: dict[str, Any] = {}
     parts: list[dict[str, np.ndarray]] = []
@@ -175,8 +173,8 @@ def exact_match_and_f1(rows: Mapping[str, np.ndarray]) -> tuple[float, float]:
 
     A question's answer is the best of all windows, or none if "no answer" scores at least as high in every window
     (BERT, arXiv:1810.04805, section 4.3). `rows`: by name, for N windows: the results of `best_spans`; `source_row`
-    [N]; `label` [N, 2], the answer's first and last position, 0 without an answer; the tokens' `char_starts`,
-    `char_ends` [N, L]; with several datasets, `part` [N].
+    [N]; `label` [N, 2], the answer's first and last position, 0 without an answer; `char_starts`, `char_ends` [N, L];
+    with several datasets, `part` [N].
     """
     parts = rows.get(PART, np.zeros_like(rows["source_row"]))
     keys, of_row = np.unique(np.stack([parts, rows["source_row"]], axis=1), axis=0, return_inverse=True)
@@ -208,6 +206,6 @@ def _labelled(rows: Mapping[str, np.ndarray], windows: np.ndarray) -> frozenset[
 
 
 def _tokens(rows: Mapping[str, np.ndarray], window: int, first: int, last: int) -> frozenset[tuple[int, int]]:
-    # The bounds of a token in the text are the same in every window.
+    # A token's bounds in the text are the same in every window.
     starts, ends = (rows[name][window][first : last + 1].tolist() for name in ("char_starts", "char_ends"))
     return frozenset(zip(starts, ends, strict=True))

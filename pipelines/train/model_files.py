@@ -1,7 +1,6 @@
 """Write and read the files that `predict` and `export` need from a finished training run, besides its weights.
 
-docs/reference/training.md lists these files. model.json has the fields of `TrainedModel` and is written last: a folder
-without it has no finished model.
+docs/reference/training.md lists these files. model.json is written last: a folder without it has no finished model.
 """
 
 import dataclasses
@@ -37,8 +36,8 @@ class TrainedModel:
 
     pooling: how a row's states become one vector, for classify; otherwise None.
     backbone: `BuiltModel.description`; None for a user's own model.
-    metrics: metrics on `eval_split`; empty without an evaluation.
-    manifest: manifest of the training data, without splits.
+    metrics: on `eval_split`; empty without an evaluation.
+    manifest: of the training data, without splits.
     """
 
     task: Task
@@ -63,7 +62,7 @@ class TrainedModel:
 
 
 def write(model_dir: str, model: TrainedModel) -> None:
-    """Write the description of a finished model to its folder, as model.json. Raises: OutputError."""
+    """Write model.json to a model folder. Raises: OutputError."""
     document = {field.name: getattr(model, field.name) for field in dataclasses.fields(model)}
     document |= {"version": _VERSION, "metrics": as_json(model.metrics)}
     document["manifest"] = json.loads(manifests.dump(model.manifest))
@@ -98,7 +97,7 @@ def has_tokenizer(folder: str) -> bool:
 
 
 def copy_tokenizer(folder: str, target: str) -> None:
-    """Copy the files of the tokenizer in a dataset's or model's folder to the folder `target`, without subfolders.
+    """Copy the tokenizer's files in a dataset's or model's folder to the folder `target`, without subfolders.
 
     Raises: ReaderError if the folder has no tokenizer, or a file is a link.
     """

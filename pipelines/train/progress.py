@@ -22,9 +22,9 @@ _BUFFERED = 10_000  # scalars of about 100 bytes
 class TrainingProgress:
     """Report the progress of a training run, and measure its rates.
 
-    `total`: steps of the whole run. `tokens_per_example`: returns a step's mean. `as_json`: print JSON lines, too.
-    `peak_flops`: FLOPs per second and device, 0 if unknown. `speaks`: whether this process reports. `since`: step, time
-    and FLOPs at which the measurement of rates began; None before.
+    `total`: steps of the whole run. `tokens_per_example`: returns a step's mean. `peak_flops`: per second and device, 0
+    if unknown. `speaks`: whether this process reports. `since`: step, time and FLOPs at which the measurement of rates
+    began; None before.
     """
 
     log_dir: str
@@ -47,7 +47,7 @@ class TrainingProgress:
         self.since = (step, time.monotonic(), flops)
 
     def training(self, step: int, *, loss: float, learning_rate: float, flops: float = 0.0) -> None:
-        """Report the loss and learning rate at a step, and the rates. `flops`: FLOPs of one device so far."""
+        """Report a step's loss and learning rate, and the rates. `flops`: FLOPs of one device so far."""
         rates = self._rates(step, flops)
         self._scalars(step, "train", {"loss": loss, "learning_rate": learning_rate, **rates})
         shown = "  ".join(f"{value:,.{0 if value >= 100 else 2}f} {name}" for name, value in rates.items())
@@ -56,7 +56,7 @@ class TrainingProgress:
 
     def evaluation(self, step: int, *, split: str, metrics: Mapping[str, float], examples: int) -> None:
         self._scalars(step, split, metrics)
-        self._writer.flush()  # people wait to see evaluations
+        self._writer.flush()  # people wait for evaluations
         shown = "  ".join(f"{name} {value:.4f}" for name, value in metrics.items())
         self.note(f"step {step:>7,}/{self.total:,}  {split}: {shown}  ({some(examples, 'example')})")
         self._emit({"step": step, "split": split, "examples": examples, **metrics})

@@ -1,4 +1,4 @@
-"""Run the training loop: set up devices, data, task and model, then train, log, evaluate and save."""
+"""The training loop: train, log, evaluate and save."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def train(config: TrainConfig, *, as_json: bool = False) -> dict[str, Any]:
 
     With a TPU or several CPU replicas, call this before anything else uses TensorFlow. `as_json`: print JSON lines.
     Return `steps`, `model` (the final model's path) and metrics, by name; {} in a process that writes no files. Raises:
-    StoppedError after SIGTERM or SIGINT, with the state saved; another PrepError if training fails.
+    StoppedError after SIGTERM or SIGINT, with the state saved; another PrepError.
     """
     job = jobs.check(config)
     backend = backends.opened(job.target, job.config)
@@ -44,7 +44,7 @@ def train(config: TrainConfig, *, as_json: bool = False) -> dict[str, Any]:
 
 
 def describe(job: TrainingSetup, *, built: BuiltModel, steps: int, metrics: Mapping[str, float]) -> TrainedModel:
-    """Return the description of a model after `steps` steps, without the paths and row ranges of its training data."""
+    """Return the description of a model after `steps` steps, without its training data's paths and row ranges."""
     config, manifest = job.config, job.data.manifest
     kept = {name: manifest.source[name] for name in ("kind", "name", "revision") if name in manifest.source}
     return TrainedModel(
@@ -155,7 +155,7 @@ class _Run:
         if start < total:
             self._note_course(start, before=identity.get(checkpoints.COURSE, course))
         if self._config.keep_best and self._history.best == start not in self._best_saves.steps:
-            self._best_saves.save()  # the earlier run was killed before it saved this
+            self._best_saves.save()  # the earlier run was killed before this
         if start < total and self._ends_early():
             self._progress.note("nothing left to train, since --early-stopping ended the training run; only evaluating")
         return start

@@ -43,7 +43,7 @@ class TrainingSetup:
 
 
 def check(config: TrainConfig) -> TrainingSetup:
-    """Check a training run's options, data and model folder, and return its setup. Raises: a PrepError."""
+    """Check a training run's options, data and model folder. Return its setup. Raises: a PrepError."""
     targets.require_whole_cluster(os.environ)
     target = targets.choose(config.tpu, environment=os.environ, chips_here=targets.has_tpu_chips())
     for option, path in (*(("--data", folder) for folder in config.data_folders), ("--model-dir", config.model_dir)):
@@ -123,7 +123,7 @@ def _eval_split(config: TrainConfig, data: InputFunctions) -> str | None:
 def open_data(config: TrainConfig) -> InputFunctions:
     """Open the dataset of --data, or the mixture of several datasets.
 
-    Raises: ReaderError if a dataset cannot be opened or does not fit the others; ConfigError if a mixture has buckets.
+    Raises: ReaderError; ConfigError if a mixture has buckets.
     """
     opened = [reader.open(folder) for folder in config.data_folders]
     if len(opened) == 1:
@@ -159,14 +159,14 @@ def datasets_of(data: InputFunctions) -> Sequence[Data]:
 
 
 def by_length(data: InputFunctions) -> Mapping[int, InputFunctions]:
-    """Return the part of a dataset with each row length, by length, ascending."""
+    """Return the parts of a dataset by row length, ascending."""
     if isinstance(data, Data) and data.manifest.bucket_lengths:
         return {length: data.bucket(length) for length in data.manifest.bucket_lengths}
     return {data.manifest.row_length: data}
 
 
 def evaluated(data: InputFunctions, split: str) -> Mapping[str, Data]:
-    """Return the datasets with examples in a split, by their names in reports: SPLIT, or in a mixture DATASET/SPLIT."""
+    """Return the datasets with examples in a split, by name: SPLIT, or in a mixture DATASET/SPLIT."""
     datasets: dict[str, Any] = {split: data}
     if isinstance(data, Mixture):
         datasets = {f"{name}/{split}": part for name, part in data.datasets.items()}

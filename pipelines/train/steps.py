@@ -10,8 +10,7 @@ each replica clips its own gradients, so the result depends on the number of rep
     m <- b1 m + (1 - b1) g            v <- b2 v + (1 - b2) g^2
     w <- w - rate (decay w + m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + epsilon))        no decay of biases and norms
 
-`torch.optim.AdamW` and `optax.adamw` have the same rule and epsilon. Keras adds its epsilon, 1e-7, to the uncorrected
-root.
+`torch.optim.AdamW` and `optax.adamw` have the same rule and epsilon. Keras adds its epsilon to the uncorrected root.
 """
 
 import abc
@@ -31,12 +30,12 @@ from pipelines.train.models import BuiltModel
 from pipelines.train.setup import TrainingSetup
 from pipelines.train.tasks.kinds import Batch
 
-# Names of biases and of norms' factors and offsets in Keras and KerasHub. Weight decay does not apply to them.
+# Names of biases and of norms' factors and offsets in Keras and KerasHub.
 _UNDECAYED = re.compile(r"bias|\A(beta|gamma|scale)\Z")
 
 
 class Learner(abc.ABC):
-    """A model in training, with its task and optimizer. Each backend has a subclass with its operations.
+    """A model in training, with its task and optimizer. Each backend has a subclass.
 
     `shares`: number of parts of a global batch. Their losses are added.
     """
@@ -93,7 +92,7 @@ class Learner(abc.ABC):
     ) -> tuple[Any, list[Any], list[Any]]:
         """Return the loss, its gradients, and the state that outlives the step, for one part of the global batch.
 
-        `seed`: seed of dropout for this part and step. Other arguments: as for `loss`.
+        `seed`: for dropout. Other arguments: as for `loss`.
         """
         state = self._seeded(state, lambda index: self.fold_in(seed, index))
         if self._accumulate == 1:

@@ -19,7 +19,7 @@ from tfrecord_io.shown import some
 
 Kind = Literal["tpu-node", "tpu-vm", "host"]
 _VARIABLES = ("TPU_NAME", "TPU_GRPC_URL", "COLAB_TPU_ADDR")
-# JAX's variables for several processes: address of the first, number of processes, and number of this one.
+# JAX's variables for several processes: the first one's address, their count, and this one's number.
 COORDINATOR, CLUSTER = "JAX_COORDINATOR_ADDRESS", ("JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
 _HOSTS = ("cpu", "gpu", "cuda")  # not names of TPUs
 _NONE_FOUND = "no TPU found"
@@ -85,7 +85,7 @@ def backend(option: Backend, target: Target) -> Literal["tensorflow", "jax"]:
 
 
 def hardware(platform: str, count: int) -> str:
-    """Describe `count` devices in words, such as "2 GPUs". `platform`: their type in TensorFlow or JAX, such as cpu."""
+    """Describe devices in words, such as "2 GPUs". `platform`: their type in TensorFlow or JAX, such as cpu."""
     return {"cpu": "the CPU", "tpu": "a TPU"}.get(platform.lower()) or some(count, "GPU")
 
 
@@ -100,7 +100,7 @@ def missed_tpu(target: Target, instead: str) -> tuple[str, ...]:
 
 
 def place(target: Target, hardware: str) -> str:
-    """Describe the devices, with the option or variable that chose them. `hardware`: a host's devices in words."""
+    """Describe the devices, with the option or variable that chose them. `hardware`: a host's devices, in words."""
     return str(target) if target.is_tpu else f"{hardware} ({target.chosen_by})"
 
 
@@ -123,7 +123,7 @@ def require_reachable_path(target: Target, *, option: str, path: str) -> None:
 
 
 def require_whole_cluster(environment: Mapping[str, str]) -> None:
-    """Check that a cluster of processes in the environment variables is complete, and JAX's. Raises: ConfigError."""
+    """Check that the cluster in the environment variables is complete, and JAX's. Raises: ConfigError."""
     if environment.get(COORDINATOR):
         if missing := [name for name in CLUSTER if not environment.get(name, "").strip().isdigit()]:
             raise ConfigError(

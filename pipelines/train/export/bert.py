@@ -17,8 +17,8 @@ from pipelines.train.model_files import TrainedModel
 from pipelines.train.models import BuiltModel, backbones
 from pipelines.train.tasks import TASKS
 
-# Names in transformers for the layers of KerasHub's backbone and blocks. A dense kernel is [in, out] in Keras, with
-# attention heads as a separate dimension, and [out, in] in transformers.
+# Names of weights in transformers, by KerasHub's names. A dense kernel is [in, out] in Keras, with attention heads as a
+# separate dimension, and [out, in] in transformers.
 _EMBEDDINGS = {
     "token_embedding/embeddings": "word_embeddings.weight",
     "position_embedding/embeddings": "position_embeddings.weight",

@@ -1,7 +1,4 @@
-"""Export a trained model: make the folder in a temporary directory, then copy it to `--output`.
-
-A local folder appears complete, by a single rename. On gs://, README.md is written last.
-"""
+"""Export a trained model. A local folder appears complete, by a single rename. On gs://, README.md is written last."""
 
 import json
 import os
@@ -33,8 +30,8 @@ def export(model_dir: str, *, kind: str, output: str, build: str | None = None) 
     """Export a trained model to the new folder `output`, and return the names of its files.
 
     `kind`: transformers, saved-model or keras. `build`: the user's function that built the model, if any. Raises:
-    ConfigError if the model does not support the format; ReaderError if it cannot be read; OutputError if `output` is
-    not empty or cannot be written.
+    ConfigError if the model does not support the format; ReaderError; OutputError if `output` is not empty or cannot be
+    written.
     """
     _require_free(output)
     trained = model_files.read(model_dir)
@@ -60,7 +57,7 @@ def export(model_dir: str, *, kind: str, output: str, build: str | None = None) 
                 shutil.copy(path, folder / "model.keras")
         model_files.copy_tokenizer(model_dir, str(tokenizer))
         if longest and (settings := folder / "tokenizer_config.json").exists():
-            # PyTorch fails for texts beyond the model's last position.
+            # PyTorch fails for longer texts.
             config = json.loads(settings.read_text(encoding="utf-8"))
             if config.get("model_max_length", longest + 1) > longest:
                 config["model_max_length"] = longest

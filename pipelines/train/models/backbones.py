@@ -1,8 +1,8 @@
 """Check --model, and build KerasHub's backbones: from scratch, or with a preset's weights or architecture.
 
-In packed rows, a token attends only to tokens of the same document (in a decoder, only to earlier ones). KerasHub's
-backbones take only a padding mask, but their layers take any mask and positions. So `keeping_apart` connects the layers
-again, under the same names. A document then has the same logits as in a separate row (arXiv:2107.02027).
+In packed rows, a token attends only to tokens of the same document (arXiv:2107.02027). KerasHub's backbones take only a
+padding mask, but their layers take any mask and positions. So `keeping_apart` connects the layers again, under the same
+names.
 """
 
 import difflib
@@ -44,7 +44,7 @@ _USERS = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*\Z")
 _MODULE = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)\.([A-Za-z_]\w*)\Z")
 _HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*\Z")
 _SEQ2SEQ_INPUTS = {"encoder_token_ids", "encoder_padding_mask", "decoder_token_ids", "decoder_padding_mask"}
-# Kinds of backbones, with a description and models to choose.
+# Each kind with a description and models to choose.
 _KINDS: Mapping[Kind, tuple[str, str]] = {
     "any": ("", "an encoder or a decoder, or --task seq2seq"),
     "encoder": ("an encoder, which sees later tokens", "bert-tiny, or another encoder"),
@@ -86,7 +86,7 @@ def require_known(name: str) -> None:
 
 
 def keras_hub(name: str) -> Any:
-    """Import and return the package keras_hub. `name`: the model that needs it. Raises: ConfigError if this fails."""
+    """Import and return keras_hub. `name`: the model that needs it. Raises: ConfigError."""
     try:
         return importlib.import_module("keras_hub")
     except ImportError as error:
@@ -97,14 +97,13 @@ def keras_hub(name: str) -> Any:
 
 
 def make(config: TrainConfig, manifest: Manifest) -> tuple[Any, Checkpoint | None]:
-    """Build the backbone for --model. Return it, and its checkpoint of transformers or None. Raises: ConfigError."""
+    """Return the backbone for --model, and its checkpoint of transformers or None. Raises: ConfigError."""
     # Keras mistakes the mask argument of T5's attention for a mask of its inputs.
     warnings.filterwarnings("ignore", message=r"Layer '\w+' \(of type T5MultiHeadAttention\) was passed an input")
     is_new = config.model in FROM_SCRATCH
     backbone, opened = (_from_scratch(config, manifest), None) if is_new else _preset(config, manifest)
     if (is_new or config.from_scratch) and family_of(backbone).unit_embedding:
-        # As in T5's code. With KerasHub's mean 1 and deviation 0.05, all tokens look alike, and a small training run
-        # needs over three times as many steps.
+        # As in T5's code. With KerasHub's mean 1 and deviation 0.05, a small run needs over three times as many steps.
         table = backbone.token_embedding.embeddings
         table.assign(keras.initializers.TruncatedNormal(mean=0.0, stddev=1.0)(table.shape, dtype=table.dtype))
     return backbone, None if config.from_scratch else opened
@@ -123,7 +122,7 @@ def scales_tied_logits(backbone: Any) -> bool:
 
 
 def check(backbone: Any, *, config: TrainConfig, task: BoundTask) -> None:
-    """Check that a backbone has a text model's inputs, and is of a kind that fits the task. Raises: ConfigError."""
+    """Check that a backbone has a text model's inputs, and fits the task. Raises: ConfigError."""
     feeds = set(backbone.input) if isinstance(backbone.input, dict) else set()
     if not ({"token_ids", "padding_mask"} <= feeds <= {"token_ids", "padding_mask", "segment_ids"}) and (
         feeds != _SEQ2SEQ_INPUTS
@@ -184,7 +183,7 @@ def _preset(config: TrainConfig, manifest: Manifest) -> tuple[Any, Checkpoint | 
 
 
 def activation_of(backbone: Any) -> str | None:
-    """Return the activation of a backbone's layers, such as gelu_new, or None if KerasHub fixes it for the family."""
+    """Return the activation of a backbone's layers, such as gelu_new; None if KerasHub fixes it for the family."""
     layer = next((layer for layer in backbone.layers if hasattr(layer, "_feedforward_intermediate_dense")), None)
     name = getattr(getattr(layer, "activation", None), "__name__", None)
     return "gelu_new" if name == "gelu_approximate" else name
@@ -244,7 +243,7 @@ def require_apart(backbone: Any, *, config: TrainConfig, manifest: Manifest) -> 
 
 
 def keeping_apart(backbone: Any) -> keras.Model:
-    """Return a model with the backbone's layers, in which tokens attend only to tokens of the same document.
+    """Return a model with the backbone's layers, where tokens attend only to tokens of the same document.
 
     Inputs, int32 [B, L]: `token_ids`; `documents` (from 1; 0 on padding); `positions`. Output: states [B, L, D].
     """

@@ -1,6 +1,6 @@
 """Read a checkpoint of `transformers`: KerasHub reads the backbone, and this module the head and the rest.
 
-The names of a head's tensors are in `FAMILIES` for mlm, and in `TASKS` for classify, tokens and span.
+The names of a head's tensors are in `FAMILIES` for mlm, otherwise in `TASKS`.
 """
 
 import contextlib
@@ -44,7 +44,7 @@ _BUFFERS = re.compile(r"(\.attn\.(masked_)?bias|position_ids|token_type_ids|rota
 class Checkpoint:
     """A checkpoint of `transformers`, in a local folder.
 
-    `model`: the value of --model. `config`: the content of config.json. `files`: each tensor's file name; empty if only
+    `model`: value of --model. `config`: content of config.json. `files`: each tensor's file name; empty if only
     settings are read. `read`: names of the tensors loaded so far.
     """
 
@@ -85,10 +85,10 @@ class Checkpoint:
 
     @contextlib.contextmanager
     def whole(self) -> Iterator[str]:
-        """Yield a temporary folder with the checkpoint and `settings.config`, from which KerasHub loads the backbone.
+        """Yield a temporary folder with the checkpoint and `settings.config`, for KerasHub to load the backbone.
 
-        If the checkpoint lacks a pooler that KerasHub needs, as BERT's may, the folder has a random one. Tensors that
-        KerasHub loads are added to `read`.
+        If the checkpoint lacks a pooler that KerasHub needs, the folder has a random one. Tensors that KerasHub loads
+        are added to `read`.
         """
         lacks_pooler = bool(self.files) and self._lacks_pooler
         with tempfile.TemporaryDirectory() as folder, _recorded(self.read):
@@ -121,7 +121,7 @@ class Checkpoint:
         """Load the task's head into the model, if the checkpoint has one. Return messages about the checkpoint.
 
         `pooling`: how a row's states become one vector. Raises: ConfigError if a classifier has only some of the
-        dataset's labels, or if the model lacks a tensor of the checkpoint that affects logits.
+        dataset's labels, or the model lacks a tensor that affects logits.
         """
         # The head of mlm is nested in the model.
         layers = {inner.name: inner for layer in model.layers for inner in getattr(layer, "layers", [layer])}
@@ -240,7 +240,7 @@ def opened(model: str, *, weights: bool = True) -> Checkpoint | None:
     """Open a checkpoint of transformers, in a local folder or on the Hub. Return None if `model` is no checkpoint.
 
     `model`: the value of --model. `weights`: whether to read more than settings. Raises: ConfigError if KerasHub would
-    compute other logits than transformers.
+    compute other logits.
     """
     hub_id = model.removeprefix("hf://") if model.startswith("hf://") else None
     if hub_id is not None:

@@ -1,4 +1,4 @@
-"""Check a model's folder before memory is allocated: all files are in it, and its config's sizes fit the tensors.
+"""Check that the sizes in a model's config fit its tensors, before memory is allocated.
 
 The weights of a transformer of width D have at least as many elements as each of these products:
 
@@ -36,7 +36,7 @@ _REACH = re.compile("window|chunk")
 
 
 def in_hdf5(*paths: str | Path) -> list[int]:
-    """Return the number of elements of each tensor in HDF5 files, without following links in them. Raises: OSError."""
+    """Return each tensor's number of elements in HDF5 files, without following links in them. Raises: OSError."""
     sizes: list[int] = []
 
     def add(_: str, item: Any) -> None:
@@ -50,7 +50,7 @@ def in_hdf5(*paths: str | Path) -> list[int]:
 
 
 def in_safetensors(*paths: str | Path) -> list[int]:
-    """Return the number of elements of each tensor in safetensors files. Raises: safetensors.SafetensorError."""
+    """Return each tensor's number of elements in safetensors files. Raises: SafetensorError."""
     sizes = []
     for path in paths:
         with safe_open(path, framework="numpy") as file:
@@ -59,10 +59,10 @@ def in_safetensors(*paths: str | Path) -> list[int]:
 
 
 def misfit(kind: str, config: Mapping[str, Any], stored: Sequence[int], *, outputs: int = 0) -> str | None:
-    """Describe the first size in a backbone's config that is too large for its stored tensors. Return None if all fit.
+    """Describe the first size in a backbone's config that is too large for its stored tensors; None if all fit.
 
-    `kind`: the model's type in transformers or class in KerasHub. `stored`: the number of elements of each tensor.
-    `outputs`: the number of outputs of the head.
+    `kind`: the model's type in transformers or class in KerasHub. `stored`: each tensor's number of elements.
+    `outputs`: number of the head's outputs.
     """
     elements = sum(stored)
     text = config.get("text_config")
@@ -90,7 +90,7 @@ def misfit(kind: str, config: Mapping[str, Any], stored: Sequence[int], *, outpu
 def require_sound(folder: str | Path, *, model: str) -> None:
     """Check that a model's folder refers to no file outside of it, and that the sizes in config.json fit its weights.
 
-    `model`: the value of --model. Raises: ConfigError; OSError, ValueError or SafetensorError if a file is damaged.
+    `model`: value of --model. Raises: ConfigError; OSError, ValueError or SafetensorError if a file is damaged.
     """
     names = [name for name in sorted(os.listdir(folder)) if name.endswith(_READ)]
     for name in names:

@@ -17,9 +17,9 @@ from tfrecord_io.objectives.base import TokenFeatures
 
 
 def taken(model: keras.Model, features: Mapping[str, Any]) -> dict[str, Any]:
-    """Select the features, by name, that the model takes as inputs.
+    """Select the features, by name, that the model takes.
 
-    For mlm, logits are [B, P, V] if the model takes `masked_positions` [B, P], otherwise [B, L, V].
+    For mlm, logits are [B, P, V] if it takes `masked_positions` [B, P], otherwise [B, L, V].
     """
     names = features.keys() - {MASKED_POSITIONS}
     with contextlib.suppress(AttributeError, ValueError):  # from a subclassed model
@@ -32,7 +32,7 @@ def inputs_of(manifest: Manifest, task: BoundTask) -> dict[str, Any]:
     names = task.tokens(manifest).inputs
     lengths: dict[str, int | None] = dict.fromkeys(names, None if manifest.bucket_lengths else manifest.row_length)
     if task.kind.head == "masked":
-        # Evaluations may mask a different share than training.
+        # Evaluations may mask another share.
         lengths[MASKED_POSITIONS] = None
     if task.kind.backbone == "encoder-decoder":
         target = manifest.schema.with_role("target_ids")

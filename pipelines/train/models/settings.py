@@ -1,8 +1,7 @@
 """Check the settings in config.json of a checkpoint of `transformers`.
 
-KerasHub's converters ignore some settings, so a checkpoint with scaled positions would load as a different model. The
-table `FAMILIES` lists the supported settings. Any other setting must have its default value in transformers, or be in
-`_WITHOUT_EFFECT`.
+KerasHub's converters ignore some settings, such as scaled positions. `FAMILIES` lists the supported settings. Any other
+setting must have its default value in transformers, or be in `_WITHOUT_EFFECT`.
 """
 
 import copy
@@ -19,12 +18,12 @@ from tfrecord_io.errors import ConfigError
 # One name for each activation, by its names in transformers.
 ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_new", "gelu_pytorch_tanh": "gelu_new", "relu": "relu"}
 TYPES = [name for name, family in FAMILIES.items() if family.read]
-# Settings of rotary positions. transformers puts `rope_theta` and `rope_scaling` of older files into `rope_parameters`.
+# transformers puts `rope_theta` and `rope_scaling` of older files into `rope_parameters`.
 _SCALING, _ROPE = "rope_scaling", "rope_parameters"
 _MOST_LAYERS = 10_000  # transformers makes a list of the layers' types
 _NEUTRAL = {"partial_rotary_factor": 1.0, "rope_theta": 10000.0}
-# Settings for names, token ids, initial weights, heads, generation, and other ways to compute the same logits. The
-# tensors show whether output weights are tied.
+# Settings for names, token ids, initial weights, heads, generation, and ways to compute the same logits. The tensors
+# show whether output weights are tied.
 _WITHOUT_EFFECT = re.compile(
     r"_\w+|architectures|model_type|transformers_version|torch_dtype|dtype|\w*token_ids?|finetuning_task|problem_type|"
     r"use_cache|cache_implementation|initializer_\w+|init_std|gradient_checkpointing|output_\w+|return_dict\w*|"
@@ -91,7 +90,7 @@ def read(model: str, config: Mapping[str, Any]) -> Settings:
 
 
 def _whole(model: str, config: Mapping[str, Any]) -> dict[str, Any]:
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # hides its warnings about PyTorch and token ids
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # hides its warnings
     from transformers import AutoConfig
 
     try:

@@ -1,1 +1,1 @@
-"""JAX's backend: `global_step` defines one step of all devices, `backend` repeats it."""
+"""JAX's backend."""

@@ -91,8 +91,8 @@ class OrbaxSaves(Saves):
 def digest(state: Any) -> jax.Array:
     """Return a checksum of all arrays in `state`, uint32 [].
 
-    It is the sum, modulo 2**32, of each value's bits times an odd factor that depends on the value's position. So it
-    does not depend on how arrays are divided among devices. A single flipped bit always changes it.
+    It is the sum, modulo 2**32, of each value's bits times an odd factor that depends on the value's position. It does
+    not depend on how arrays are divided among devices. A single flipped bit always changes it.
     """
     total = jnp.uint32(0)
     for number, values in enumerate(jax.tree.leaves(state)):

@@ -1,7 +1,7 @@
 """Training step of all devices as one program, partitioned by XLA according to the sharding of batch and state.
 
-The rows of a batch are divided equally among the devices. Sums are over the global batch, dropout seeds depend on
-(seed, step), and a dropout mask is an array over all devices. So the result does not depend on the number of devices.
+Sums are over the global batch, dropout seeds depend on (seed, step), and a dropout mask is an array over all devices.
+So the result does not depend on the number of devices.
 """
 
 from typing import Any
@@ -53,7 +53,7 @@ class GlobalStep(Learner):
 
     @property
     def reference(self) -> list[Any]:
-        """Weights of the reference model for dpo, on the mesh; empty for other tasks."""
+        """Weights of the reference model for dpo; empty for other tasks."""
         return self.state["others"][self._own :]
 
     def differentiated(self, weights: list[Any], state: list[Any], batch: Batch, total: Any) -> tuple[Any, Any, Any]:

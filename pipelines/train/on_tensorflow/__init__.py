@@ -1,1 +1,1 @@
-"""TensorFlow's backend: `replica_step` defines the step of one replica, `backend` repeats it."""
+"""TensorFlow's backend."""

@@ -1,7 +1,7 @@
 """TensorFlow's backend: a `tf.distribute` strategy with a replica per TPU core, GPU or part of the CPU.
 
-A call runs a tf.function with `steps_per_call` steps in a tf.while_loop on the devices. A call is split where the row
-length changes, and each length is compiled once.
+A call runs `steps_per_call` steps in a tf.while_loop on the devices. It is split where the row length changes, and each
+length is compiled once.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ from tfrecord_io.errors import ConfigError
 from tfrecord_io.shown import some
 
 _CONNECT_SECONDS = 5.0
-# Patterns in messages of Google's API client, gRPC and TensorFlow, with cause and remedy.
+# Patterns in error messages, with cause and remedy.
 _CAUSES = (
     (
         r"Google API client|must be installed|No module named '?(googleapiclient|oauth2client|cloud_tpu_client)",
@@ -142,7 +142,7 @@ class TensorFlowBackend:
         while step < until:
             num_steps = min(steps_per_call, until - step)
             for length, steps in itertools.groupby(itertools.islice(schedule, num_steps)):
-                # TensorFlow would compile `call` again for each Python number, but not for a tensor.
+                # TensorFlow would compile `call` again for each Python number.
                 loss = call(iterators[length], tf.constant(len(list(steps))))
             step += num_steps
             if not after_call(step, float(loss.numpy())):
@@ -202,7 +202,7 @@ def connect(
 ) -> tf.distribute.Strategy:
     """Create the strategy for a target. Call this first, since it clears a TPU's memory and splits the CPU.
 
-    Raises: DeviceError if the TPU cannot be reached; ConfigError if it does not have this number of replicas.
+    Raises: DeviceError if the TPU cannot be reached; ConfigError if it has another number of replicas.
     """
     if target.kind == "host":
         return _host_strategy(replicas)

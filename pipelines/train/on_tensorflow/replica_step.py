@@ -1,7 +1,7 @@
 """Training and evaluation steps that run in each replica of a strategy.
 
-Each replica clips the gradients, summed over all replicas, and updates its copy of the weights. Dropout seeds depend on
-the seed, the step and the replica's number.
+Each replica clips the sum of all replicas' gradients, and updates its copy of the weights. Dropout seeds depend on the
+seed, the step and the replica.
 """
 
 import itertools
@@ -22,11 +22,11 @@ _SUM, _MEAN = tf.distribute.ReduceOp.SUM, tf.distribute.ReduceOp.MEAN
 class ReplicaStep(Learner):
     """A model in training, in each replica of a strategy."""
 
-    # Indices of kept state that a step changes. Weights of frozen layers do not change.
+    # Indices of kept state that a step changes.
     _moving: frozenset[int] = frozenset()
 
     def __init__(self, built: BuiltModel, job: TrainingSetup, *, batch_specs: Sequence[Any]) -> None:
-        """Create the state and trace the steps. Call this inside the strategy's scope.
+        """Create the state and trace the steps, inside the strategy's scope.
 
         `batch_specs`: result of `device_backend.element_specs`.
         """
@@ -79,7 +79,7 @@ class ReplicaStep(Learner):
         return tf.reshape(values, [self._accumulate, rows // self._accumulate, *rest])
 
     def train(self, batch: Batch) -> tf.Tensor:
-        """Take one training step, in a replica's context. Return the mean loss of the global batch, float32 []."""
+        """Take a training step, in a replica's context. Return the mean loss of the global batch, float32 []."""
         replica = tf.distribute.get_replica_context()
         counted = self.task.weights(batch[1], batch[2])
         total = replica.all_reduce(_SUM, tf.reduce_sum(counted))
@@ -100,7 +100,7 @@ class ReplicaStep(Learner):
         return loss
 
     def evaluate(self, batch: Batch) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
-        """Return the sums and values of each row from `sums`, over all replicas. Call this in a replica's context."""
+        """Return the results of `sums` over all replicas, in a replica's context."""
         sums, rows = self._sums[_shapes(batch)](values_of(self._weights), values_of(self._others), _plain(batch))
         replica = tf.distribute.get_replica_context()
         sums = {name: replica.all_reduce(_SUM, value) for name, value in sums.items()}

@@ -4,9 +4,8 @@
     lengths  int32 [B]      tokens of each row so far
     next_logits(ids [N, L], lengths [N]) -> float [N, V]    for the token at position `lengths`
 
-Each step runs the model on the N = B K rows of all K beams, without a cache, so that any model works. A row ends with
-`eos_id`, or when it is full. A finished sequence keeps its score. Final scores are divided by ((5 + generated tokens) /
-6) ** 0.6 (arXiv:1609.08144, section 7). In a tie, the lower token id wins, as in `argmax`.
+Each step runs the model on the N = B K rows of all K beams, without a cache, so that any model works. Final scores are
+divided by ((5 + generated tokens) / 6) ** 0.6 (arXiv:1609.08144, section 7). In a tie, the lower token id wins.
 """
 
 from collections.abc import Callable
@@ -24,7 +23,7 @@ def beam_search(
     """Append up to `steps` tokens to each row of `ids`, int32 [B, L], with `lengths`, int32 [B]. Empty rows stay empty.
 
     `next_logits`: see the top of this module. `eos_id`: id that ends a row; None: rows end when full. Return the ids
-    and lengths of the best beams, int32 [B, L] and [B].
+    and lengths of the best beams.
     """
     (rows, length), first_B = ids.shape, lengths
     ids_BKL = ops.repeat(ids[:, None], beams, axis=1)

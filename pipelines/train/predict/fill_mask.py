@@ -19,8 +19,8 @@ def fill(model_dir: str, text: str, *, top: int, build: str | None = None) -> li
     """Return, for each mask token of a text, the `top` most likely tokens, best first.
 
     A token is a dict with `id`, `token`, `probability`, and `text` (with the token filled in). `build`: the user's
-    function that built the model, if any. Raises: ConfigError if the text has no mask token or too many tokens, or if
-    the model is for another task.
+    function that built the model, if any. Raises: ConfigError if the text has no mask token or too many tokens, or the
+    model is for another task.
     """
     trained = model_files.read(model_dir)
     mask_id, length = trained.manifest.tokenizer.mask_id, trained.manifest.row_length
@@ -52,7 +52,7 @@ def fill(model_dir: str, text: str, *, top: int, build: str | None = None) -> li
 
 
 def show(masks: Sequence[Sequence[Mapping[str, Any]]]) -> None:
-    """Print a table of candidates for each mask token. `masks`: the result of `fill`."""
+    """Print a table for each mask token. `masks`: the result of `fill`."""
     for number, candidates in enumerate(masks, start=1):
         title = f"mask {number} of {len(masks)}" if len(masks) > 1 else None
         rows = ((word["token"], word["text"], f"{word['probability']:.4f}") for word in candidates)

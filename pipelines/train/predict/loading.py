@@ -21,8 +21,8 @@ from tfrecord_io.errors import ConfigError, FormatError, PrepError, ReaderError
 def load_model(model_dir: str, trained: TrainedModel, *, build: str | None = None) -> BuiltModel:
     """Load a finished model from its folder. With TensorFlow, call this inside the strategy's scope.
 
-    `build`: the user's function that built the model, if any; no other code of the user runs. Raises: ReaderError if a
-    file is missing or damaged; ConfigError if `build` is missing or makes another model.
+    `build`: the user's function that built the model, if any; no other code of the user runs. Raises: ReaderError;
+    ConfigError if `build` is missing or makes another model.
     """
     if build is not None and not backbones.is_users(build):
         raise ConfigError(
@@ -56,7 +56,7 @@ def load_model(model_dir: str, trained: TrainedModel, *, build: str | None = Non
 
 
 def load_reference(model_dir: str, trained: TrainedModel, *, build: str | None = None) -> BuiltModel:
-    """Load a finished model, but with the weights of its reference model. Arguments and errors: see `load_model`."""
+    """Load a finished model, but with the weights of its reference model. Arguments: as for `load_model`."""
     built = load_model(model_dir, trained, build=build)
     with local_copy(f"{model_dir.rstrip('/')}/{model_files.REFERENCE}") as path:
         built.model.load_weights(path)
@@ -96,7 +96,7 @@ def _damaged(model_dir: str, problem: str) -> FormatError:
 
 def load_tokenizer(model_dir: str) -> Any:
     """Load the tokenizer in a finished model's folder, with `transformers`. Raises: ReaderError."""
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # hides its warning about missing PyTorch
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # hides a warning about PyTorch
     from transformers import AutoTokenizer
 
     with tempfile.TemporaryDirectory() as folder:
@@ -119,7 +119,7 @@ def load_tokenizer(model_dir: str) -> Any:
 def local_copy(path: str) -> Iterator[str]:
     """Yield the path of a temporary copy of a file, local or gs://, for libraries that read only local files.
 
-    Raises: ReaderError if the file is missing or a link, or if the body of the `with` statement fails.
+    Raises: ReaderError, also if the body of the `with` statement fails.
     """
     local_paths.require_regular(path)
     with tempfile.TemporaryDirectory() as folder:

@@ -1,8 +1,7 @@
 """Predict a split: read batches in file order, divide them among the replicas, and write results in source order.
 
-Every record becomes an output row, unless the task joins the windows of a source row. The columns `row`, `window`,
-`shard` and `record` locate a record. `row` comes from the feature `source_row` or the plan in the dataset's folder; it
-is null if the dataset has neither. Predictions stay in memory until they are written.
+Every record becomes an output row, unless the task joins the windows of a source row. The column `row` comes from the
+feature `source_row` or the plan in the dataset's folder, or is null. Predictions stay in memory until they are written.
 """
 
 import base64
@@ -39,7 +38,7 @@ _ENDS = "last/char_end"
 
 
 def predict(config: PredictConfig) -> int:
-    """Predict a split with a trained model, write the output file, and return the number of its rows.
+    """Predict a split, write the output file, and return the number of its rows.
 
     Call this before anything else uses TensorFlow's devices. Raises: a PrepError.
     """

@@ -1,7 +1,4 @@
-"""Predictors, one class per task: convert a model's logits to the columns of the output.
-
-docs/how-to/predict-and-export.md lists the columns of each task.
-"""
+"""Predictors, one class per task: convert logits to output columns, listed in docs/how-to/predict-and-export.md."""
 
 import abc
 import dataclasses
@@ -35,7 +32,7 @@ Arrays = Mapping[str, np.ndarray]
 class Predictor(abc.ABC):
     """Runs a trained model on the rows of a dataset.
 
-    `manifest`: of the dataset. `tokenizer`: function that loads the tokenizer, called only if needed (a second).
+    `manifest`: of the dataset. `tokenizer`: function that loads the tokenizer, which takes a second.
     """
 
     config: PredictConfig
@@ -48,7 +45,7 @@ class Predictor(abc.ABC):
         return TokenFeatures.of(self.manifest)
 
     def feature(self, role: Role) -> str:
-        """Return the name of the dataset's feature with a role. Raises: ReaderError if no feature has the role."""
+        """Return the name of the dataset's feature with a role. Raises: ReaderError if there is none."""
         remedy = "build the data with the layout of the model's training data"
         return required(self.manifest, role, objective=f"predicting for {self.trained.task}", remedy=remedy)[0]
 
@@ -64,7 +61,7 @@ class Predictor(abc.ABC):
         return ids[np.where((labels >= 0) & (labels < len(ids) - 1), labels, -1)]
 
     def applied(self, objective: Objective, features: Arrays) -> Any:
-        """Apply an objective to the features of a batch. Return its inputs, labels and weights, as NumPy arrays."""
+        """Return the inputs, labels and weights of an objective for a batch, as NumPy arrays."""
         tensors = {name: tf.constant(values) for name, values in features.items()}
         result = objective.bind(self.manifest)(tensors, seed=tf.zeros([2], tf.int64))
         return tf.nest.map_structure(lambda values: values.numpy(), result)
@@ -73,7 +70,7 @@ class Predictor(abc.ABC):
         return [str(self.tokenizer().decode(run.tolist(), **options)) for run in runs]
 
     def check(self) -> None:
-        """Check that the options of the prediction, and its data, fit the task. Raises: ConfigError."""
+        """Check that options and data fit the task. Raises: ConfigError."""
         task = self.trained.task
         if self.config.beams > 1:
             raise ConfigError(
@@ -86,7 +83,7 @@ class Predictor(abc.ABC):
             )
 
     def device_features(self, features: Arrays) -> dict[str, np.ndarray]:
-        """Return the arrays, by name, that `outputs` needs for a batch with these features."""
+        """Return the arrays, by name, that `outputs` needs for a batch."""
         return {name: features[name] for name in self.tokens.inputs}
 
     @abc.abstractmethod
@@ -95,10 +92,10 @@ class Predictor(abc.ABC):
 
     @abc.abstractmethod
     def columns(self, outputs: Arrays, features: Arrays) -> dict[str, pa.Array]:
-        """Convert the results of `outputs` for N rows to columns of the output file. `features`: of these rows."""
+        """Convert the results of `outputs` to columns of the output file. `features`: of the same rows."""
 
     def joined(self, table: pa.Table) -> pa.Table:
-        """Return the table of all output rows, which is in source order, with one row per source row if necessary."""
+        """Return the table of all output rows, in source order, with one row per source row if necessary."""
         return table
 
 
@@ -237,7 +234,7 @@ _LABELS, _WEIGHTS = "causal/labels", "causal/weights"
 
 
 class CausalPredictor(Predictor):
-    """For clm: computes the loss of each row and, with --generate N, generates N tokens after the row.
+    """For clm: computes each row's loss and, with --generate N, generates N tokens after the row.
 
     A row too long for N more tokens loses its first tokens.
     """

@@ -1,4 +1,4 @@
-"""Compile the trainer's JAX step for all devices of a TPU slice, in a separate process.
+"""Compile the trainer's JAX step for all devices of a TPU slice.
 
     python -m pipelines.train.preflight.compile_step REQUEST.json RESULT.json
 
@@ -93,7 +93,7 @@ def _compile(config: TrainConfig, wanted: Slice) -> dict[str, Any]:
 
 
 def explained(error: Exception) -> PrepError:
-    """Convert an error from tracing the training step to a PrepError that names the line of code."""
+    """Convert an error from tracing the step to a PrepError that names the line of code."""
     chain: list[BaseException] = [error]  # the root cause last
     while (cause := chain[-1].__cause__ or chain[-1].__context__) is not None:
         chain.append(cause)

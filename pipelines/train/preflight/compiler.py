@@ -1,7 +1,7 @@
 """Run the TPU compiler in a separate process, which isolates its output and crashes.
 
 The process's environment variables hide this machine's accelerators and the network (TPU_SKIP_MDS_QUERY: no metadata
-server), and allow several such processes (ALLOW_MULTIPLE_LIBTPU_LOAD: no lock for the chips).
+server), and allow several such processes (ALLOW_MULTIPLE_LIBTPU_LOAD).
 """
 
 import dataclasses
@@ -52,7 +52,7 @@ def require() -> None:
 
 
 def environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment variables for the compiler's process. `variables`: those of this process."""
+    """Return the environment variables for the compiler's process. `variables`: this process's."""
     kept = {name: value for name, value in variables.items() if not name.startswith(_FOREIGN)}
     packages = str(Path(pipelines.__path__[0]).parent)
     return {

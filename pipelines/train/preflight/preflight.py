@@ -4,8 +4,7 @@ The bound is the roofline (Williams, Waterman, Patterson, CACM 52(4), 2009): a s
 arithmetic at the peak rate, and as its memory traffic at the full bandwidth. The compiler counts a loop's body once, so
 the bound is too optimistic for an RNN.
 
-To find the largest batch, two batches determine the nearly linear growth of memory, and a third confirms the
-prediction.
+Memory grows nearly linearly with the batch. Two batches determine its growth, and a third confirms it.
 """
 
 import contextlib
@@ -41,8 +40,8 @@ Bounds = tuple[int, int | None]
 class Preflight:
     """Result of a preflight. `batch` and `bounds` are per device. Rates are upper bounds over all devices.
 
-    `shares`: result of `setup.shares`. `step`: the compiled step, or the compiler's message if it does not fit into
-    memory. `bounds`: result of `largest`; None if it was not requested.
+    `shares`: result of `setup.shares`. `step`: the compiled step, or the compiler's message if it does not fit.
+    `bounds`: result of `largest`; None if not requested.
     """
 
     slice: Slice
@@ -76,7 +75,7 @@ class Preflight:
 def run_preflight(config: TrainConfig, *, say: Callable[[str], None]) -> Preflight:
     """Run a preflight for the TPU slice that `config.preflight` names. `say` is called with lines about its progress.
 
-    Raises: ConfigError or ReaderError if options or data do not fit; the errors of `compile_for`.
+    Raises: ConfigError, ReaderError, and the errors of `compile_for`.
     """
     wanted = tpu_slices.parse(config.preflight or "")
     compiler.require()
@@ -122,7 +121,7 @@ def run_preflight(config: TrainConfig, *, say: Callable[[str], None]) -> Preflig
 
 
 def checked(config: TrainConfig, wanted: Slice) -> TrainingSetup:
-    """Check options and data as the trainer does, but without a TPU. Return the setup for the data's longest rows."""
+    """Check options and data like the trainer, without a TPU. Return the setup for the data's longest rows."""
     config.require_equal_parts(wanted.replicas, place=wanted.name)
     job = setup.prepared(config, Target(kind="tpu-vm", chosen_by="--preflight"))
     *_, longest = setup.by_length(job.data).values()  # which needs the most memory
@@ -130,7 +129,7 @@ def checked(config: TrainConfig, wanted: Slice) -> TrainingSetup:
 
 
 def require_fit(result: Preflight) -> None:
-    """Check that the step of a preflight fits into a replica's memory. Raises: UnfitError."""
+    """Check that the step fits into a replica's memory. Raises: UnfitError."""
     if isinstance(result.step, Compiled):
         return
     replicas, (fits, _) = result.slice.replicas, result.bounds or (0, None)
@@ -185,7 +184,7 @@ def _rounded(batch: int) -> int:
 
 
 def report(result: Preflight, *, as_programs: bool) -> None:
-    """Print the result of a preflight as a table on stderr and, if `as_programs`, also as JSON on stdout."""
+    """Print a preflight as a table on stderr and, if `as_programs`, also as JSON on stdout."""
     config = result.config
     title = f"{config.model}, {config.task}, {config.precision}, rows of {result.row_length}, on {result.slice.name}"
     tables.console().print(tables.table("what", "value", rows=_rows(result), title=title, show_header=False))
@@ -194,7 +193,7 @@ def report(result: Preflight, *, as_programs: bool) -> None:
 
 
 def as_json(result: Preflight) -> dict[str, Any]:
-    """Return the result of a preflight as a JSON object, with None for unknown values."""
+    """Return a preflight as a JSON object, with None for unknown values."""
     step, seconds, (fits, too_large) = result.step, result.seconds, result.bounds or (None, None)
     compiled = step if isinstance(step, Compiled) else None
     return {

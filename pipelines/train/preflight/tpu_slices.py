@@ -84,7 +84,7 @@ class Slice:
 
     @property
     def topology(self) -> str:
-        """Name of the slice's grid of chips in libtpu, such as v5e:2x4. The grid is nearly a square or cube."""
+        """Name of the slice's grid of chips in libtpu, such as v5e:2x4, nearly a square or cube."""
         sides = [1] * self.generation.dimensions
         while math.prod(sides) < self.chips:
             sides[sides.index(min(sides))] *= 2

@@ -30,7 +30,7 @@ Batch = tuple[Mapping[str, Any], Any, Any]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskKind:
-    """Entry of the table `TASKS`: properties of a task, for any dataset.
+    """Properties of a task, for any dataset.
 
     objective: makes the reader's objective (inputs and labels) from the options.
     bound, settings: subclass of `BoundTask`, and a function from the options to its additional fields.
@@ -38,9 +38,9 @@ class TaskKind:
     head: whether logits are for rows, tokens, or the vocabulary (at each token, or only at masked positions).
     backbone: kind of backbone that the task needs.
     side: part of a row that the task reads, such as the input. labels: role of the feature with the labels.
-    num_outputs: number of outputs; None if labels or vocabulary determine it.
+    num_outputs: None if labels or vocabulary determine it.
     auto_class, hub_task: class AutoModelFor… of transformers, and the Hub's name for the task.
-    hub_head: name of the head's layer in a checkpoint of transformers.
+    hub_head: the head's layer in a checkpoint of transformers.
     reference: whether the loss needs a frozen reference model.
     """
 
@@ -85,7 +85,7 @@ class BoundTask:
         return ("loss", "accuracy", *(["f1"] if self.num_outputs == 2 else []), "macro_f1", "matthews")
 
     def tokens(self, manifest: Manifest) -> TokenFeatures:
-        """Return the names of the features that contain the model's tokens."""
+        """Return the names of the features with the model's tokens."""
         return TokenFeatures.of(manifest)
 
     def features(self, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -93,7 +93,7 @@ class BoundTask:
         return inputs
 
     def aligned(self, logits: Any, batch: Batch, *, taken: Mapping[str, Any]) -> Any:
-        """Select the logits that have labels. `taken`: the features, by name, that the model took as inputs."""
+        """Select the logits that have labels. `taken`: the features, by name, that the model took."""
         inputs = batch[0]
         if MASKED_POSITIONS in inputs.keys() - taken.keys():
             return ops.take_along_axis(logits, inputs[MASKED_POSITIONS][..., None], axis=1)
@@ -139,7 +139,7 @@ class BoundTask:
 
 
 def weighted_sum(values: Any, weights: Any) -> Any:
-    """Return the sum of values times weights. A value with weight 0 is ignored, even if it is NaN."""
+    """Return the sum of values times weights. Values with weight 0 are ignored, even NaN."""
     return ops.sum(ops.where(weights == 0, 0.0, values * weights))
 
 
@@ -177,7 +177,7 @@ class NumberTask(BoundTask):
 class SeveralClassesTask(BoundTask):
     """Multi-label classification: logits [B, C], labels int32 [B, C] of 0 and 1. A positive logit predicts its class.
 
-    The loss of a row is the mean sigmoid cross-entropy of its classes.
+    A row's loss is the mean sigmoid cross-entropy of its classes.
     """
 
     may_lack_labels = False  # a row may have no class

@@ -32,7 +32,7 @@ MARGIN = "margin"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PairTask(BoundTask):
-    """Training on pairs, for dpo or reward. `aligned` returns the scores of both answers, float32 [B, 2]."""
+    """Training on pairs. `aligned` returns the scores of both answers, float32 [B, 2]."""
 
     beta: float = 1.0
 
