@@ -90,7 +90,7 @@ def dump(manifest: Manifest) -> bytes:
 
 
 def has_room(names: Mapping[str, int]) -> bool:
-    """Return whether a manifest would be below the size limit. `names`: numbers of shards, by a typical file name."""
+    """Return whether a manifest is below the size limit. `names`: number of shards by a typical shard's file name."""
     return sum((len(name) + _SHARD_BYTES) * shards for name, shards in names.items()) < MOST_BYTES
 
 

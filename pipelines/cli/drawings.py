@@ -13,7 +13,7 @@ _DOCUMENTS = ("magenta", "cyan")
 
 
 def marked(out: Console, pieces: Sequence[TextPiece], *, width: int) -> list[Text]:
-    """Return the first `width` characters of a text's pieces, with marks, as lines for the console `out`."""
+    """Return console lines with the first `width` characters of a text. Learned pieces and answers are marked."""
     text, left = Text(), width
     for index, piece in enumerate(pieces):
         if left <= 0:

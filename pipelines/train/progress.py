@@ -22,9 +22,9 @@ _BUFFERED = 10_000  # scalars of about 100 bytes
 class TrainingProgress:
     """Report the progress of a training run, and measure its rates.
 
-    `total`: steps of the whole run. `tokens_per_example`: returns a step's mean. `peak_flops`: per second and device, 0
-    if unknown. `speaks`: whether this process reports. `since`: step, time and FLOPs at which the measurement of rates
-    began; None before.
+    `total`: steps of the whole run. `tokens_per_example`: returns the mean at a step. `peak_flops`: per second and
+    device, 0 if unknown. `speaks`: whether this process reports. `since`: step, time and FLOPs at which the measurement
+    of rates began; None before.
     """
 
     log_dir: str

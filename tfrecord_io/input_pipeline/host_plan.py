@@ -132,7 +132,7 @@ def share(num_rows: int, host: Host, *, epoch: Any) -> tuple[Any, Any]:
 
 
 def locate(row: int, num_rows: int, host: Host) -> tuple[int, int]:
-    """Return the epoch of row number `row` in a host's endless stream, and its number among the host's rows there."""
+    """Return the epoch of row `row` of a host's endless stream, and the row's index in the host's part of the epoch."""
     epoch = ((row + 1) * host.count - host.index - 1) // num_rows
     return epoch, row - (epoch * num_rows + host.index) // host.count
 

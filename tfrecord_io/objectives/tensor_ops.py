@@ -55,7 +55,8 @@ class TensorOps:
 
 
 def by_row(seed: tf.Tensor, *, first_row: tf.Tensor) -> tf.Tensor:
-    """Return a seed, int64 [3], that gives a replica a global batch's random numbers from row `first_row` on."""
+    """Return a seed, int64 [3], so that a replica's row i gets the random numbers of the global batch's row
+    `first_row` + i."""
     return tf.concat([seed, tf.reshape(first_row, [1])], axis=0)
 
 

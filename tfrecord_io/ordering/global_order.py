@@ -144,7 +144,7 @@ class GlobalOrder:
         return columns, numbers
 
     def in_batches(self, rows: Any, ops: Any) -> tuple[Any, Any]:
-        """Return the step and the position in its batch, both int64 [N], of `rows`: places in this dataset's stream."""
+        """Return each row's step and its position in that step's batch, int64 [N]. `rows`: places in the stream."""
         if self.rows_PK.shape[1] == 1:  # faster
             return rows // self.batch_rows, rows % self.batch_rows
         ends_P, counts_P = (ops.constant(self._in_cycle[:, at]) for at in range(2))

@@ -28,7 +28,7 @@ def grid(limit: int) -> tuple[int, int]:
 
 
 def permuted(numbers: Any, key: Key, ops: Any, *, limit: Any, grid: Any) -> Any:
-    """Permute the numbers below `limit`, and return the images of `numbers`, int64 [N]. `grid`: `grid(limit)`."""
+    """Apply a random permutation of 0 to `limit` - 1 to `numbers`, int64 [N]. `grid`: the result of `grid(limit)`."""
     rows, columns = grid[0], grid[1]
 
     def two_rounds(turn: Any, left: Any, right: Any) -> tuple[Any, Any]:

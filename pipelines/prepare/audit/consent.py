@@ -39,7 +39,8 @@ NONE = Consent()
 def functions_to_run(stored: Sequence[UserFunction], consent: Consent, *, root: str) -> Sequence[UserFunction]:
     """Return the functions to run on a dataset's rows: the user's, or the `stored` ones if the user consents.
 
-    Raises: ConfigError if the user's functions differ from the stored ones, or the user names none without consent.
+    Raises: ConfigError if the user's functions differ from the stored ones, or the user neither names functions nor
+    consents.
     """
     if not consent.functions:
         if stored and not consent.run_stored:

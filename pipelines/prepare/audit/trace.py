@@ -56,7 +56,7 @@ class Traced:
 
 
 class Tracer:
-    """Tracer of one dataset's records. After a shard's first record, its other records are quick to trace."""
+    """Finds the source rows of a dataset's records. The first record of each shard takes longest."""
 
     def __init__(self, dataset: ReopenedDataset) -> None:
         self._dataset = dataset

@@ -95,7 +95,7 @@ def hub_requests(groups: Groups, plan: planning.SplitPlan) -> int:
 
 
 def plan_one(opened: OpenJob, split: str) -> Planned:
-    """Sample a split's rows, plan its shards. Raises: ConfigError if a record exceeds --shard-size; as `measure`."""
+    """Sample a split's rows, plan its shards. Raises: ConfigError if a record exceeds --shard-size; like `measure`."""
     config, spec, source = opened.config, opened.job.spec, opened.job.splits[split]
     stages.begin(f"sampling {some(source.num_rows, 'row')} of {split}")
     sample = measure(spec, opened.encoder, source)

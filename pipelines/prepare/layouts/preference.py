@@ -65,8 +65,8 @@ def _open_encoder(context: LayoutContext) -> BatchEncoder:
 def _without_shared(chosen: pa.Array, rejected: pa.Array) -> tuple[pa.Array, pa.Array, pa.Array]:
     """Split pairs of texts as TRL's `extract_prompt` does. Return their common beginnings, and the rest of each text.
 
-    A space before the first different letter belongs to the rest. If one text begins with the other, the shorter text's
-    last letter belongs to the rest too. Unlike in TRL, texts without a common beginning stay whole.
+    A space before the first different character belongs to the rest. If one text begins with the other, so does the
+    shorter text's last character. Unlike in TRL, texts without a common beginning stay whole.
     """
     first, second = (RaggedTokens(*utf8_of(texts)) for texts in (chosen, rejected))
     size = first.common_prefixes(second)

@@ -108,7 +108,7 @@ class ShardTask:
 
     @property
     def located(self) -> Pieces:
-        """The task's `pieces`, which must be known."""
+        """The task's `pieces`. Must not be called while they are None."""
         assert self.pieces is not None, "plan_files.task_of looks them up"
         return self.pieces
 

@@ -51,7 +51,7 @@ def check(options: PipelineOptions, *, root: str) -> None:
 
 
 def prepare(options: PipelineOptions, *, name: str, place: str, folder: str) -> None:
-    """Set missing options: the packages for workers, and the job's name (see `ship`, `Work`). Raises: ConfigError."""
+    """Set missing options: workers' packages, written to `folder`, and a job name made of `name` and `place`."""
     shipping.ship(
         options.view_as(pipeline_options.SetupOptions), options.view_as(pipeline_options.WorkerOptions), folder
     )

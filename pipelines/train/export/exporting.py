@@ -71,8 +71,8 @@ def export(model_dir: str, *, kind: str, output: str, build: str | None = None) 
 def _write_transformers(model_dir: str, trained: TrainedModel, folder: Path, build: str | None) -> int:
     if backbones.is_users(trained.model):
         raise ConfigError(
-            f"--format transformers with your own model {trained.model}, for which transformers has no class, expected "
-            "a BERT or decoder of KerasHub",
+            f"--format transformers with your own model {trained.model}: transformers has no class for it, expected a "
+            "BERT or decoder of KerasHub",
             remedy="give --format saved-model or keras, or train with --model bert-SIZE, gpt2-SIZE or a preset",
         )
     built = loading.load_model(model_dir, trained, build=build)

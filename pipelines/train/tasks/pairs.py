@@ -71,7 +71,7 @@ class PairTask(BoundTask):
 
 
 def rows_of_both(inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Join features [B, L] of chosen and of rejected answers to features [2B, L], with alternating rows."""
+    """Return features [2B, L] with the rows of chosen and rejected answers, [B, L] each, in turn."""
     pairs = {name: ops.stack([inputs[f"{side}_{name}"] for side in ANSWERS], axis=1) for name in _TOKENS.inputs}
     return {name: ops.reshape(values, (-1, values.shape[-1])) for name, values in pairs.items()}
 

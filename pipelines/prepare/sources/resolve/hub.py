@@ -47,7 +47,7 @@ def is_repository(dataset: str) -> bool:
 
 
 def repository(dataset: str, *, revision: str | None) -> Repository:
-    """Find a dataset's current commit at `revision`, None for the main branch. Raises: SourceError."""
+    """Return a dataset at its current commit of `revision`, by default the main branch. Raises: SourceError."""
     import huggingface_hub
     from huggingface_hub import constants
 
@@ -58,7 +58,7 @@ def repository(dataset: str, *, revision: str | None) -> Repository:
     api = huggingface_hub.HfApi()
     with as_source_error(name):
         if not hub_libraries.hub_answers():
-            raise ConnectionError("no answer in 10 seconds")
+            raise ConnectionError("the Hub did not answer within 10 seconds")
         info = retry_transient(lambda: api.dataset_info(name, revision=revision), path=name)
     # Addresses need the full name of old short names such as `imdb`.
     full = info.id if "/" in info.id else name
