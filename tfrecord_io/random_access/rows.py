@@ -72,7 +72,7 @@ class Rows(ShardFiles):
         return unstacked(self._decode(self._read_one(shard, record), (shard,), (record,)), 1)[0]
 
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Row]:
-        """Return several rows as a list. PyTorch reads batches with this method. Raises: as `rows[index]`."""
+        """Return a list of rows, for PyTorch. Raises: as `rows[index]`."""
         return unstacked(self.batch(indices), len(indices))
 
     _getitems = __getitems__
