@@ -98,7 +98,9 @@ def test_the_head_of_another_architecture_has_other_names(tmp_path: Path, kind: 
     built = begun(folder, "mlm")
     layers = {inner.name: inner for layer in built.model.layers for inner in getattr(layer, "layers", [layer])}
     assert type(built.backbone).__name__.lower() == f"{kind}backbone"
-    assert built.notes == (f"--model {tmp_path}: the head for masked words is loaded",)
+    loaded, not_exported = built.notes
+    assert loaded == f"--model {tmp_path}: the head for masked words is loaded"
+    assert "cannot be exported to transformers: the architecture is" in not_exported
     dense, norm, bias = HEADS[kind]
     np.testing.assert_array_equal(layers["head_dense"].kernel, tensors[f"{dense}.weight"].T)
     np.testing.assert_array_equal(layers["head_norm"].gamma, tensors[f"{norm}.weight"])

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipelines.prepare import storage
@@ -36,6 +37,8 @@ _FILES_HELD = 4
 _WRITERS = 32
 # Limits that keep sums over a file within int64, and memory small.
 _MOST_COUNT, _MOST_START, _MOST_PIECES = 1 << 40, 1 << 62, 1 << 22
+# Columns of texts, which may repeat, and the largest decoded size of a plan file.
+_TEXTS, _MOST_BYTES = ["path", "version"], 1 << 29
 
 _FILE = "plan.json"
 _START_OVER = "start over with --overwrite"
@@ -249,10 +252,19 @@ def _read_group(path: str, *, first: int, rows: tuple[int, ...]) -> tuple[Pieces
 
 
 def _read_table(path: str) -> pa.Table:
-    opened = pq.ParquetFile(pa.BufferReader(storage.read_bytes(path)), page_checksum_verification=True)
-    if not opened.schema_arrow.equals(_SCHEMA) or opened.metadata.num_rows > _MOST_PIECES:
+    content = pa.BufferReader(storage.read_bytes(path))
+    opened = pq.ParquetFile(content, read_dictionary=_TEXTS, page_checksum_verification=True)
+    if not opened.schema.to_arrow_schema().equals(_SCHEMA) or opened.metadata.num_rows > _MOST_PIECES:
         raise ValueError(f"the columns are not a plan's, or there are more than {_MOST_PIECES:,} pieces")
-    return opened.read(use_threads=False)
+    groups = map(opened.metadata.row_group, range(opened.metadata.num_row_groups))
+    num_bytes = sum(group.total_byte_size for group in groups)
+    if num_bytes <= _MOST_BYTES:
+        table = opened.read(use_threads=False)
+        texts = (chunk for name in _TEXTS for chunk in table.column(name).chunks)
+        num_bytes = sum(pc.sum(pc.binary_length(text.dictionary).take(text.indices)).as_py() or 0 for text in texts)
+    if num_bytes > _MOST_BYTES:
+        raise ValueError(f"{num_bytes:,} bytes when decoded, expected at most {_MOST_BYTES:,}")
+    return table.cast(_SCHEMA)
 
 
 def _of_job(stored: _PlanFile, job: Job, split: str) -> SplitPlan:

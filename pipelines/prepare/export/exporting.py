@@ -89,7 +89,7 @@ def export(root: str, settings: ExportSettings, *, watch: Watch = unwatched) -> 
         progress, total = Progress(), sum(task.shard.num_examples for task in missing)
         if missing:
             largest = max(task.shard.num_bytes for task in missing)
-            with watch("exporting", total, progress):
+            with watch("exporting", total, progress), here.deaths_reported():
                 work = Work(
                     function=export_shard,
                     tasks=missing,

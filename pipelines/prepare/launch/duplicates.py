@@ -166,7 +166,8 @@ def _compare(
                 name=config.output.name,
                 place=f"{root} {folder}",
             )
-            runner.run(work, Progress())
+            with here.deaths_reported():
+                runner.run(work, Progress())
         unused, conflicts = deciding.collect_unused(comparison, names)
     finally:
         storage.delete(folder, inside=root)

@@ -21,13 +21,14 @@ from pipelines.prepare.tokenize.text_rows import EncodedRows, RowEncoder, joins_
 from tfrecord_io.errors import ConfigError
 
 
-def token_fields(context: LayoutContext, *, constant_type: int | None = None) -> list[Field]:
-    """Return the fields of token ids and, if the tokenizer has them, of type ids. `constant_type`: the only type id."""
+def token_fields(context: LayoutContext, *, only_type: int | None) -> list[Field]:
+    """Return the fields of token ids and, if the tokenizer has them, of type ids. `only_type`: see `RowTemplate`."""
     tokenizer, side = context.tokenizer, context.facts.padding_side
     if "token_type_ids" not in tokenizer.model_input_names:
         return [ids_field(context)]
     meaning, pad_type = "which text of a pair a token belongs to", tokenizer.pad_token_type_id
-    types = feature("token_type_ids", meaning, context.length, constant=constant_type)
+    constant = only_type if only_type == pad_type else None
+    types = feature("token_type_ids", meaning, context.length, constant=constant)
     return [ids_field(context), Field(feature=types, fill=pad_type, side=side, laid_out=UINT8)]
 
 
@@ -37,9 +38,7 @@ class PadEncoder(RowsEncoder):
     words = False
 
     def __init__(self, encoder: RowEncoder, context: LayoutContext, *more: Field) -> None:
-        only, pad_type = encoder.only_type, context.tokenizer.pad_token_type_id
-        fields = token_fields(context, constant_type=only if only == pad_type else None)
-        super().__init__(encoder, context, [*fields, *more])
+        super().__init__(encoder, context, [*token_fields(context, only_type=encoder.only_type), *more])
         self._encoder = encoder
         self._impossible = "too_long" if context.layout.truncation == "do_not_truncate" else "cannot_truncate"
 

@@ -8,6 +8,7 @@ and jemalloc stop theirs around a fork.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import gc
 import logging
@@ -16,7 +17,7 @@ import multiprocessing
 import os
 import pickle
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing import connection
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
@@ -24,9 +25,10 @@ from typing import Any, TypeVar
 from pipelines.prepare.process.cores import cores, memory_bytes
 from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.process.threads import POLL_SECONDS
-from pipelines.prepare.runners import child_process
+from pipelines.prepare.runners import child_process, failures
 from pipelines.prepare.runners.child import FROM_OUTSIDE, Child, WorkerDiedError
 from pipelines.prepare.runners.runner import Work
+from tfrecord_io.errors import PrepError
 from tfrecord_io.shown import some
 
 Task = TypeVar("Task")
@@ -45,6 +47,16 @@ _SHARE_OF_MEMORY = 0.8
 
 _log = logging.getLogger(__name__)
 _idle: list[Child] = []
+
+
+@contextlib.contextmanager
+def deaths_reported() -> Iterator[None]:
+    """Within the context, turn the death of a worker process into a PrepError."""
+    try:
+        yield
+    except WorkerDiedError as died:
+        remedy = f"give fewer --workers if memory ran out, and {failures.AGAIN}"
+        raise PrepError(f"a worker process {died.how}", remedy=remedy) from died
 
 
 class Here:

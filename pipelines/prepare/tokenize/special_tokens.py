@@ -36,6 +36,12 @@ class RowTemplate:
     def num_special(self) -> int:
         return sum(map(len, self.added))
 
+    @property
+    def only_type(self) -> int | None:
+        """The type id of all tokens; None if there are several."""
+        types = {*self.text_types, *itertools.chain.from_iterable(self.added_types)}
+        return types.pop() if len(types) == 1 else None
+
 
 def probe(backend: Any, *, pair: bool) -> RowTemplate | None:
     """Return the special tokens that a `tokenizers.Tokenizer` adds to a text, or to a pair; None if they vary."""

@@ -75,8 +75,7 @@ class TemplateRows:
         self._room = length - template.num_special
         self._truncation: Truncation = truncation
         self._has_types = "token_type_ids" in tokenizer.model_input_names
-        types = set(template.text_types).union(*template.added_types)
-        self.only_type = types.pop() if len(types) == 1 else None
+        self.only_type = template.only_type
 
     def use(self, engine: Engine) -> None:
         """Switch to another engine, which must give the same tokens."""

@@ -21,9 +21,9 @@ def export_problem(backbone: Any, *, task: Task, pooling: Pooling | None, paddin
                 "build the dataset with a tokenizer that pads on the right"
             )
     elif model not in decoders:
-        return f"it is a {model}, expected one of Bert, {', '.join(decoders)}", "train one of these models"
+        return f"the architecture is {model}, expected one of Bert, {', '.join(decoders)}", "train one of these models"
     elif TASKS[task].auto_class != "CausalLM":
-        return f"it is a {model} trained for {task}, expected clm or dpo", "train a BERT"
+        return f"{model} is trained for {task}, expected clm or dpo", "train a BERT"
     return None
 
 

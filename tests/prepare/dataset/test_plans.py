@@ -98,3 +98,15 @@ def test_pieces_that_no_plan_can_have_are_refused(planned: Any, column: str, val
     plan_files._read_group.cache_clear()
     with pytest.raises(FormatError, match=r"plan-00000\.parquet: the plan of the shards is damaged"):
         plan_files.task_of(planned, ("train", 0, 3))
+
+
+def test_a_small_plan_file_of_long_repeated_paths_is_not_decoded(planned: Any) -> None:
+    [row] = pq.read_table(file_of(planned)).slice(0, 1).to_pylist()
+    table = pa.Table.from_pylist([row] * 6_000, schema=pq.read_schema(file_of(planned)))
+    path = pa.DictionaryArray.from_arrays(pa.array([0] * len(table), pa.int32()), ["/" + "a" * 100_000])
+    table = table.set_column(table.column_names.index("path"), pa.field("path", path.type, nullable=False), path)
+    pq.write_table(table, file_of(planned), compression="zstd", store_schema=False)
+    assert Path(file_of(planned)).stat().st_size < 10_000
+    plan_files._read_group.cache_clear()
+    with pytest.raises(FormatError, match="600,012,000 bytes when decoded, expected at most 536,870,912"):
+        plan_files.task_of(planned, ("train", 0, 3))

@@ -76,7 +76,7 @@ def test_a_row_that_cannot_be_used_is_named_with_its_reason_and_what_there_is_to
         ([image, ANSWER], "content_not_text", "message 0 has a part of type image, expected text"),
         ([bad, ANSWER], "template_rejected", "nothing bad is said here"),
         ([QUESTION, late], "template_prefix", "message 1 begins with '<|im_start|>odd"),
-        ([QUESTION], "no_assistant", None),
+        ([QUESTION], "no_assistant", "the roles are user"),
         ([QUESTION, {"role": "assistant", "content": "long " * 50}], "too_long", None),
     ]
     rows = [{"messages": messages, "tools": None} for messages in (sound, *(case[0] for case in refused))]

@@ -20,7 +20,7 @@ from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.runners import child, here
 from tests import building
 from tests.support import limits, seams
-from tfrecord_io.errors import SourceError
+from tfrecord_io.errors import PrepError, SourceError
 
 
 def multiplied(factor: int, task: int, progress: Progress) -> tuple[int, int]:
@@ -89,6 +89,13 @@ def test_a_process_that_dies_is_told_with_its_task_when_the_others_have_finished
         here.run(functools.partial(dying, way), [3, 4], processes=2, progress=progress)
     assert (caught.value.task, caught.value.how) == (3, how)
     assert progress.read().rows == 4
+
+
+@pytest.mark.slow
+def test_the_death_of_a_process_is_an_error_with_a_remedy() -> None:
+    fewer = "a worker process ended with status 7; give fewer --workers"
+    with pytest.raises(PrepError, match=fewer), here.deaths_reported():
+        here.run(functools.partial(dying, "exit"), [3, 4], processes=2)
 
 
 @pytest.mark.slow

@@ -37,6 +37,8 @@ from tfrecord_io.errors import FingerprintMismatchError
 from tfrecord_io.shown import some, without_access
 
 _log = logging.getLogger(__name__)
+# Options of the reader of Parquet files that leave out rows.
+_CHOOSE_ROWS = frozenset(("filters", "on_bad_files"))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -61,7 +63,9 @@ class OpenedSource:
     def is_in_place(self, split: str) -> bool:
         """Return whether a split's rows can be read without ingest."""
         footers = [self.footers.get(file.path) for file in self.listing.splits[split]]
-        return all(footer and footer.is_in_place for footer in footers) and not self.new_ids_of(split)
+        if not all(footer and footer.is_in_place for footer in footers) or self.new_ids_of(split):
+            return False
+        return _CHOOSE_ROWS.isdisjoint(library.explicit_options(self._builder(split)))
 
     def streams(self, splits: Collection[str]) -> dict[str, SplitStream]:
         """Return a stream for each of `splits` that needs ingest, by split."""
@@ -82,9 +86,12 @@ class OpenedSource:
     def new_ids_of(self, split: str) -> dict[str, NewIds]:
         return {file.path: self.new_ids[file.path] for file in self.listing.splits[split] if file.path in self.new_ids}
 
+    def _builder(self, split: str) -> Any:
+        return self.listing.builders.get(None) or self.listing.builders[split]
+
     def _stream(self, split: str) -> SplitStream:
         listing, files = self.listing, tuple(self.listing.splits[split])
-        builder, dataset = listing.builders.get(None) or listing.builders[split], listing.streams[split]
+        builder, dataset = self._builder(split), listing.streams[split]
         ids = self.new_ids_of(split)
         if ids:  # as numbers: the first file's classes don't fit others
             plain = type(dataset.features).from_arrow_schema(self.types(split))

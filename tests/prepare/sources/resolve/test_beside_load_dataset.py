@@ -2,12 +2,15 @@
 
 import datetime
 import gzip
+import json
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import datasets
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from pipelines.prepare.options.config import SourceConfig
@@ -62,9 +65,9 @@ def theirs(folder: Path) -> Any:
     return dataset["text"][:]
 
 
-def ours(folder: Path) -> Any:
+def ours(folder: Path, **options: Any) -> Any:
     try:
-        source = opening.open_source(SourceConfig(dataset=str(folder)), columns=None)
+        source = opening.open_source(SourceConfig(dataset=str(folder), **options), columns=None)
         with tempfile.TemporaryDirectory() as parts:
             run = ingest.run_here
             groups = opening.locate_rows(source, ["train"], folder=parts, inside=None, columns=None, run=run)["train"]
@@ -83,3 +86,12 @@ def test_a_public_report(report: str, tmp_path: Path) -> None:
     for outcome, expected in ((ours(tmp_path), expected_ours), (theirs(tmp_path), expected_theirs)):
         assert expected in outcome if isinstance(expected, str) else outcome == expected
     assert f"| {report} |" in (REPOSITORY / "docs/reference/difficult-data.md").read_text(encoding="utf-8")
+
+
+def test_filters_of_the_parquet_reader_leave_out_the_same_rows(tmp_path: Path) -> None:
+    table = pa.table({"text": list("abcd"), "label": [0, 1, 1, 0]})
+    pq.write_table(table, tmp_path / "train.parquet", row_group_size=2)
+    filters = [["label", "=", 1]]
+    options: dict[str, Any] = {"split": "train", "cache_dir": str(tmp_path / ".cache"), "filters": filters}
+    assert datasets.load_dataset(str(tmp_path), **options)["text"][:] == ["b", "c"]
+    assert ours(tmp_path, source_options=(f"filters={json.dumps(filters)}",)) == ["b", "c"]
