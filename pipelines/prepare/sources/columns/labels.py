@@ -168,9 +168,10 @@ def _distinct(values: pa.Array, plan: LabelPlan) -> list[Any]:
     if plan.kind == "string":
         return decode_texts(distinct, plan.column)
     numbers = [number for number in distinct.to_pylist() if number == number]  # drops NaN
-    if odd := next((number for number in numbers if number % 1), None):
+    if odd := next((number for number in numbers if number % 1 or abs(number) >= 2**63), None):
         raise ColumnError(
-            f"label column {plan.column!r} holds {odd}, expected classes: whole numbers, or vectors of zeros and ones",
+            f"label column {plan.column!r} holds {odd}, expected classes: whole numbers (int64), or vectors of zeros "
+            "and ones",
             remedy="leave --label-classes out to train on numbers; keep vectors with --keep-column",
         )
     return [int(number) for number in numbers]

@@ -57,7 +57,8 @@ def test_lists_become_0_and_1_for_each_class(
     ("labels", "cause"),
     [
         ([[0, 1, 1], [1, 0]], "vectors of zeros and ones with the lengths 2, 3, expected one length"),
-        ([[0.5, 1.0]], "holds 0.5, expected classes: whole numbers, or vectors of zeros and ones"),
+        ([[0.5, 1.0]], r"holds 0.5, expected classes: whole numbers \(int64\), or vectors of zeros and ones"),
+        ([[1e300]], r"holds 1e\+300, expected classes: whole numbers"),
         ([[], []], "lists no class"),
         ([[number] for number in range(10_001)], "more than 10,000 distinct numbers"),
     ],
