@@ -1,8 +1,10 @@
 """Tasks: labels of every kind, several classes of a row, answers, and targets of an encoder with a decoder."""
 
 import dataclasses
+import inspect
 import json
 from pathlib import Path
+from typing import get_args
 
 import keras
 import keras_hub
@@ -13,10 +15,11 @@ import scipy.stats
 import sklearn.metrics
 import tensorflow as tf
 
-from pipelines.train import models, tasks
-from pipelines.train.config import TrainConfig
+from pipelines.train import models, setup, tasks
+from pipelines.train.config import Pooling, TrainConfig
 from pipelines.train.metrics import Evaluated
-from pipelines.train.models import backbones
+from pipelines.train.models import backbones, heads
+from pipelines.train.models.families import FAMILIES
 from pipelines.train.tasks.kinds import BoundTask
 from tests import building
 from tests.support.objectives import TAGS_SCHEMA
@@ -184,6 +187,25 @@ def test_a_decoder_does_not_see_what_it_is_to_predict() -> None:
     before, after = (np.asarray(model(features, training=False)) for features in (inputs, changed))
     np.testing.assert_allclose(before[:, :5], after[:, :5], atol=1e-5)
     assert np.abs(before[:, 5] - after[:, 5]).max() > 1e-3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", sorted({family.backbone for family in FAMILIES.values()} - {"T5Backbone", "BartBackbone"})
+)
+def test_every_encoder_and_decoder_classifies_with_every_pooling(name: str, tmp_path: Path) -> None:
+    job = setup.check(
+        TrainConfig(data=str(training.data()), model_dir=str(tmp_path), model="bert-tiny", task="classify", tpu="none")
+    )
+    sizes = {"num_layers": 1, "num_heads": 2, "hidden_dim": 8, "intermediate_dim": 16, "max_sequence_length": 128}
+    sizes |= {"num_query_heads": 2, "num_key_value_heads": 2, "head_dim": 4, "embedding_dim": 8}
+    cls = getattr(keras_hub.models, name)
+    known = {word: size for word, size in sizes.items() if word in inspect.signature(cls).parameters}
+    backbone = cls(vocabulary_size=job.data.manifest.tokenizer.vocab_size, **known)
+    for pooling in get_args(Pooling):
+        if pooling != "auto":
+            model = heads.with_head(backbone, job.data.manifest, job.task, pooling=pooling)
+            assert model.output.shape == (None, 2)
 
 
 @pytest.mark.slow

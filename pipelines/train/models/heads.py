@@ -54,12 +54,13 @@ def with_head(
         logits = _language_model(backbone, core, task, has_bias=has_bias)(feeds)
     else:
         outputs, mask = core(feeds), inputs[tokens.mask]
+        pooled = outputs.get("pooled_output") if isinstance(outputs, dict) else None
         if task.kind.head == "tokens":
             states = _sequence(outputs)
-        elif pooling == "first" and "pooled_output" in outputs and manifest.tokenizer.padding_side == "right":
+        elif pooling == "first" and pooled is not None and manifest.tokenizer.padding_side == "right":
             # The first token and the checkpoint's pooler (BERT, arXiv:1810.04805, section 3.1). In rows padded on the
             # left, the first token is padding.
-            states = outputs["pooled_output"]
+            states = pooled
         else:
             states = _pool(_sequence(outputs), mask, pooling=pooling)
         states = keras.layers.Dropout(getattr(backbone, "dropout", 0.0), name="head_dropout")(states)
