@@ -120,20 +120,20 @@ def _make_missing(request: OpenRequest, runner: Runner, *, watch: Watch) -> tupl
     progress = Progress()
     opened = open_job(request, runner=runner, progress=progress)
     with row_names.by_file(opened):
-        tasks = _plan(opened)
+        tasks, task_bytes = _plan(opened)
         receipts_of_tasks = receipts.find(opened.job, tasks)
         missing = [task for task, receipt in zip(tasks, receipts_of_tasks, strict=True) if receipt is None]
         if request.former is not None and tfds.files(request.former):
             _log.warning("TFDS cannot open a dataset with appended rows, so dataset_info.json will be removed")
         doing, num_rows = f"making {some(len(missing), 'shard')}, reading", sum(task.num_rows for task in missing)
         with watch(doing, num_rows, progress):
-            dataset = _run(opened, missing, runner, progress=progress)
+            dataset = _run(opened, missing, runner, task_bytes=task_bytes, progress=progress)
     shards_of = {split: dataset.splits[split].by_task() for split in opened.job.splits}
     made, total = (sum(len(shards_of[task.split][task.index]) for task in part) for part in (missing, tasks))
     return dataset, made, total - made
 
 
-def _plan(opened: OpenJob) -> list[ShardTask]:
+def _plan(opened: OpenJob) -> tuple[list[ShardTask], int]:
     config, splits = opened.config, opened.job.splits
     plans = {split: None if config.overwrite else plan_files.read(opened.job, split) for split in splits}
     for split, plan in plans.items():
@@ -153,7 +153,10 @@ def _plan(opened: OpenJob) -> list[ShardTask]:
     for split, (plan, _) in fresh.items():
         plan_files.write(opened.job, plan, opened.job.splits[split].groups)
         plans[split] = plan
-    return [task for plan in plans.values() if plan for task in plan.tasks()]
+    planned = [plan for plan in plans.values() if plan]
+    # With --bucket-lengths, a task makes a shard of each length.
+    of_tasks = [plan.predicted_bytes // plan.num_shards for plan in planned]
+    return [task for plan in planned for task in plan.tasks()], max([config.output.shard_bytes, *of_tasks])
 
 
 def _require_space(config: PrepareConfig, num_bytes: int) -> None:
@@ -166,7 +169,7 @@ def _require_space(config: PrepareConfig, num_bytes: int) -> None:
         )
 
 
-def _run(opened: OpenJob, missing: list[ShardTask], runner: Runner, *, progress: Progress) -> Manifest:
+def _run(opened: OpenJob, missing: list[ShardTask], runner: Runner, *, task_bytes: int, progress: Progress) -> Manifest:
     job, config = opened.job, opened.config
     finish = functools.partial(
         commit, job, items=opened.items, identity=opened.identity, max_error_rate=config.max_error_rate
@@ -179,7 +182,7 @@ def _run(opened: OpenJob, missing: list[ShardTask], runner: Runner, *, progress:
         finish,
         runner=runner,
         encoder=opened.encoder,
-        task_bytes=config.output.shard_bytes,
+        task_bytes=task_bytes,
         workers=config.workers,
         progress=progress,
     )
