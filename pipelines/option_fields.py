@@ -151,7 +151,7 @@ def fingerprint_items(config: Any) -> dict[str, Any]:
 
 
 def values_of(config: type, typed: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert a command's parameters to values for fields of the dataclass `config`, without missing options."""
+    """Convert a command's parameters to values for fields of the dataclass `config`. Options not given are left out."""
     values = {}
     for option in declared(config):
         if (value := typed.get(option.name)) not in (None, ()):

@@ -120,7 +120,7 @@ class Learner(abc.ABC):
         return seeded
 
     def loss(self, weights: list[Any], state: list[Any], batch: Batch, total: Any) -> tuple[Any, list[Any]]:
-        """Return the share of one part, `batch`, in the loss over the global batch, and the new state.
+        """Return what `batch`, a part of the global batch, contributes to the loss, and the new state.
 
         `weights`, `state`: values of the model's trainable and other variables. `total`: sum of the weights of all
         labels in the global batch.
@@ -134,7 +134,7 @@ class Learner(abc.ABC):
         return loss + sum(ops.cast(penalty, "float32") for penalty in penalties) / self._shares, new_state
 
     def sums(self, weights: list[Any], state: list[Any], batch: Batch) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return a batch's sums and values of each row, both by name, for the task's metrics. Arguments: see `loss`."""
+        """Return two dicts for the task's metrics: sums over a batch, and values per row. Arguments: see `loss`."""
         inputs, labels, example_weights = batch
         logits, _, _ = self._called(weights, state, batch, training=False)
         example_weights = self.task.weights(labels, example_weights)

@@ -309,7 +309,7 @@ def _offsets(table: pa.Table, *, first: int, rows: Sequence[int]) -> np.ndarray:
     shard, counts = table.column("shard").to_numpy(), table.column("count").to_numpy()
     offsets = np.searchsorted(shard, np.arange(first, first + len(rows) + 1))
     if (np.diff(shard) < 0).any() or offsets[0] != 0 or offsets[-1] != len(shard) or (np.diff(offsets) < 1).any():
-        raise ValueError(f"pieces of other shards than {first} to {first + len(rows) - 1}")
+        raise ValueError(f"pieces of shards outside {first} to {first + len(rows) - 1}")
     if not np.array_equal(np.add.reduceat(counts, offsets[:-1]), np.array(rows)):
         raise ValueError("shards with other numbers of rows than in plan.json")
     return offsets

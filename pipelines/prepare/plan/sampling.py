@@ -59,8 +59,8 @@ class SizeModel:
     def of_groups(self, text_bytes: np.ndarray, groups: np.ndarray) -> SizeModel:
         """Return a model that predicts the mean output bytes of a row group's rows from their mean text bytes.
 
-        The spread of lengths in groups matters if rows are cut. It comes from a sample of K rows: `text_bytes` [K], and
-        `groups` [K], the index of each row's group.
+        If rows are cut, the spread of lengths in a group matters. It is estimated from a sample of K rows: `text_bytes`
+        [K], and `groups` [K], the index of each row's group.
         """
         _, owner = np.unique(groups, return_inverse=True)
         means = np.maximum(np.bincount(owner, weights=text_bytes) / np.bincount(owner), 1e-3)

@@ -157,9 +157,9 @@ class Checkpoint:
         if wrong:
             listing = f"{', '.join(sorted(wrong)[:5])}{' …' if len(wrong) > 5 else ''}"
             raise ConfigError(
-                f"--model {self.model}: the trainer's model cannot use {listing}, expected only tensors of this model, "
-                "and output weights equal to the embedding",
-                remedy="choose another checkpoint; without these tensors, the logits would differ",
+                f"--model {self.model}: the trainer's model cannot use {listing} of this checkpoint, expected its own "
+                "tensors only, with output weights equal to the embedding",
+                remedy="choose another checkpoint; ignoring these tensors would change the logits",
             )
         return heads
 

@@ -75,7 +75,7 @@ class DataFile:
 
 
 def is_same_file(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
-    """Return whether two values of `DataFile.entry` mean the same file. With digests of content, names may differ."""
+    """Return whether two values of `DataFile.entry` describe the same file. Equal digests outweigh different names."""
     ignored = {"split", *(["name"] if "xxh3" in before or len(str(before.get("mark"))) in (40, 64) else [])}
     return all(before.get(key) == now.get(key) for key in {*before, *now} - ignored)
 

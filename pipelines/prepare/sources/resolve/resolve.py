@@ -170,7 +170,7 @@ def _of_builder(builder: Any, config: SourceConfig, *, where: str, files: Sequen
     pairs = sorted({part for file in files for part in file.name.split("/")[:-1] if "=" in part})
     if pairs and not config.data_files:
         hint = "add --data-files SPLIT=PATTERN to make splits of them"
-        _log.warning("%s: folders %s give no split and no column; %s", where, listing(pairs), hint)
+        _log.warning("%s: the folders %s become neither splits nor a column; %s", where, listing(pairs), hint)
     size = sum(file.size for file in files if file.path in used)
     if builder.name == "text" and not config.sample_by and len(used) > 1 and size < len(used) * _DOCUMENT_BYTES:
         hint = "add --sample-by document for one row per file"

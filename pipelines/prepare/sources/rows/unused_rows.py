@@ -181,7 +181,7 @@ def decided_for(table: pa.Table) -> str:
 
 
 def decode(path: str, *, most_rows: int) -> pa.Table:
-    """Read the file of `encode`, which may have up to `most_rows` rows, with memory for only that many.
+    """Read a file that `encode` wrote, without using memory for more than `most_rows` rows.
 
     Raises: FormatError.
     """

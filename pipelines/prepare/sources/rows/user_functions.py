@@ -75,7 +75,7 @@ class UserFunction:
 
 
 def locate(options: Sequence[FunctionOption]) -> tuple[UserFunction, ...]:
-    """Return the functions of options. Their modules are read, but not executed.
+    """Return the functions that the options name. Their modules are read, but not executed.
 
     Raises: ConfigError if there is no source text, or an argument looks like a credential.
     """

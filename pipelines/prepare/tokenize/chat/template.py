@@ -52,7 +52,7 @@ class Texts:
 
     @classmethod
     def of(cls, strings: pa.Array, learned: pa.Array, skipped: pa.Array | None = None) -> Texts:
-        """Build from large strings that begin at the first byte of their buffer.
+        """Build from a large_string array whose buffer has no unused bytes at its start.
 
         `learned`, `skipped`: for each text, a list of byte positions [start, stop, start, stop, …] in the text.
         """

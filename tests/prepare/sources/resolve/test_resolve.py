@@ -153,7 +153,7 @@ def test_folders_that_look_like_values_are_said(tmp_path: Path, caplog: pytest.L
         assert [*_resolve(tmp_path / "lang=en", data_files=files).splits] == ["train", "test"]
         assert not caplog.text
         assert len(_paths(_resolve(tmp_path / "lang=en"))["train"]) == 2
-    message = "lang=en: folders split=test, split=train give no split and no column; add --data-files SPLIT="
+    message = "lang=en: the folders split=test, split=train become neither splits nor a column; add --data-files SPLIT="
     assert message in caplog.text
 
 
