@@ -79,6 +79,14 @@ def test_at_80_columns_no_table_cuts_or_breaks_what_one_needs(monkeypatch: pytes
     assert "…" not in told
 
 
+def test_a_table_of_wide_numbers_has_a_column_for_each_row() -> None:
+    names, wide = ("rows", "filtered", "rejected", "examples", "tokens", "cut", "shards"), ("987,654,321",) * 7
+    shown = tables.table("split", *names, rows=[("train", *wide), ("validation", *wide)], numbers=7)
+    lines = printed(lambda: tables.console(always=True).print(shown)).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert [line.split() for line in lines if line.split()][2] == ["rows", "987,654,321", "987,654,321"]
+
+
 def test_without_a_terminal_progress_is_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
     progress = Progress()
     with printing.watch(*MAKING, progress):
