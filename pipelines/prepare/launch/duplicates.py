@@ -102,7 +102,8 @@ def mark(
     """
     if runs is not None and columns.nested:
         raise ConfigError(
-            "--decontaminate compares columns of text, but this layout reads lists or structs",
+            "--decontaminate compares only --text-column, but this layout also reads "
+            f"{', '.join(dict.fromkeys(columns.nested.values()))}",
             remedy="leave --decontaminate out",
         )
     if config.source.dedup_across_splits and "train" not in splits:
