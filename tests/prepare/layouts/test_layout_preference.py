@@ -176,7 +176,7 @@ NO_PAIRS: Mapping[str, Row] = {
     "rejected_null": {"rejected": None},
     "prompt_null": {"prompt": None},
     "chosen_empty": {"chosen": []},
-    "rejected_empty": {"rejected": [{"role": "assistant", "content": ""}]},
+    "rejected_empty": {"rejected": [{"role": "assistant", "content": "", "name": "bot"}]},
     "prompt_empty": {"prompt": []},
     "answers_equal": {"rejected": [CHOSEN]},
 }

@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from pipelines.prepare.tokenize.chat.conversation import Rejected, num_shared
+from pipelines.prepare.tokenize.chat.conversation import REASONING, Rejected, num_shared
 
 Messages = Sequence[Any]
 
@@ -44,4 +44,4 @@ def _repeats(answer: Messages, prompt: Messages) -> bool:
 
 
 def _has_content(message: Any) -> bool:
-    return not isinstance(message, dict) or any(value for name, value in message.items() if name != "role")
+    return not isinstance(message, dict) or any(message.get(field) for field in ("content", *REASONING, "tool_calls"))
