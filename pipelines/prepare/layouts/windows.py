@@ -17,7 +17,7 @@ from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.sources.columns.extraction import Inputs, Rows
 from pipelines.prepare.tokenize.engines import HuggingFaceEngine, copy_backend, open_reference
 from pipelines.prepare.tokenize.ragged import RaggedTokens, from_lists, id_dtype
-from pipelines.prepare.tokenize.special_tokens import probe, require_room
+from pipelines.prepare.tokenize.special_tokens import require_room
 from tfrecord_io.codec.kernels import jit
 from tfrecord_io.errors import ConfigError, TokenizerError
 from tfrecord_io.shown import some
@@ -57,8 +57,7 @@ class _WindowsEncoder(RowsEncoder):
         starts = feature("char_starts", "where a token begins in the text, in characters", length)
         ends = feature("char_ends", "where it ends; both are 0 on tokens that are not of this text", length)
         places = [Field(feature=place, side=side) for place in (starts, ends)]
-        template = probe(self._backend, pair=pair)
-        tokens = token_fields(context, only_type=template.only_type if template else None)
+        tokens = token_fields(context, only_type=None)  # as in released datasets, which may get more rows
         fields = [*tokens, Field(feature=source_row, laid_out=np.dtype(np.int64)), *places, *more]
         super().__init__(reference, context, fields)
         self._has_types = any(field.feature.role == "token_type_ids" for field in fields)
