@@ -23,7 +23,7 @@ _NULL_WORDS = (
 
 @contextlib.contextmanager
 def by_file(opened: OpenJob) -> Iterator[None]:
-    """Raise the context's RowsRejectedError again, with rows named by file and line where the source has files."""
+    """Raise the context's RowsRejectedError again, with rows named by file and, for CSV, a remedy for null words."""
     try:
         yield
     except RowsRejectedError as error:
